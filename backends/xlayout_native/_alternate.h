@@ -30,12 +30,6 @@ static int count_alternating(const Copy *c, int most, bool joined)
 /* Whether copies that run together are of elements, not of blocks. */
 static bool alternate(const Copy *c) { return c->width < LINE; }
 
-static void shape_elements(Copy *c, int ways)
-{
-    c->tile[0] = min(c->loop[0].n, round_to_lines(max(COMPOUND / (c->width * ways), 1), c->width));
-    c->count = c->tiles[0] = (c->loop[0].n + c->tile[0] - 1) / c->tile[0];
-}
-
 /* Where a copy in a group reads, and where it writes, at this step of its loop. */
 static const uint8_t *source_at(const Copy *c, uint8_t *const *pointers, int64_t step)
 {

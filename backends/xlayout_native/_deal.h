@@ -8,9 +8,8 @@
 
 static bool are_parts(const Copy *a, const Copy *b)
 {
-    const Loop *x = &a->loop[0], *y = &b->loop[0];
-    return a->kind == BLOCKS && b->kind == BLOCKS && a->rank == 1 && b->rank == 1 && a->width >= LINE &&
-           a->width == b->width && x->n == y->n && x->out == y->out;
+    return a->kind == BLOCKS && b->kind == BLOCKS && a->rank == 1 && b->rank == 1 && min(a->width, b->width) >= LINE &&
+           a->loop[0].n == b->loop[0].n;
 }
 
 /* Whether `b` takes the part of each row that follows the part `a` takes. */
@@ -24,7 +23,8 @@ static bool takes_next_part(const Copy *a, const Copy *b)
  * few lines, and are read and written one source after another. */
 static bool gives_next_part(const Copy *a, const Copy *b)
 {
-    return are_parts(a, b) && a->width < PAGE && a->target == b->target && b->to == a->to + a->width;
+    return are_parts(a, b) && max(a->width, b->width) < PAGE && a->target == b->target &&
+           b->to == a->to + a->width && a->loop[0].out == b->loop[0].out;
 }
 
 static int count_parts(const Copy *c, int most, bool joined)
@@ -34,14 +34,21 @@ static int count_parts(const Copy *c, int most, bool joined)
     return count;
 }
 
-/* Makes the first of these copies the one that runs the tiles of all of them. */
+/* Makes the first of these copies the one that runs the tiles of all of them, each of as many rows. */
 static void group_copies(Copy *c, bool joined)
 {
+    int64_t row = 0, room = 0;
     c->joined = joined;
     for (int p = 0; p < c->together; p++) {
         c[p].part = true;
         shape(c + p, true);
-        if (alternate(c)) shape_elements(c + p, c->together);
+        row += c[p].width, room += c[p].tile[0] * c[p].width;
+    }
+    int64_t rows = max(room / row, 1);
+    if (alternate(c)) rows = min(c->loop[0].n, round_to_lines(max(COMPOUND / row, 1), c->width));
+    for (int p = 0; p < c->together; p++) {
+        c[p].tile[0] = rows;
+        c[p].count = c[p].tiles[0] = (c->loop[0].n + rows - 1) / rows;
         if (p) c[p].count = c[p].windows = 0;
     }
     c->window[0] = alternate(c) ? min(WINDOW / COMPOUND, c->count) : 1;
@@ -75,9 +82,9 @@ static void finish_plan(Plan *plan)
 /* Whether each of them writes whole lines of a target that starts on one: then no line has two parts. */
 static bool no_seams(const Plan *plan, const Copy *c, uint8_t *const *pointers)
 {
-    uintptr_t offset = c->aligned ? 0 : 1;
+    uintptr_t offset = 0;
     for (int p = 0; p < c->together; p++)
-        offset |= (uintptr_t)(pointers[plan->inputs + c[p].target] + c[p].to) % LINE;
+        offset |= (uintptr_t)(pointers[plan->inputs + c[p].target] + c[p].to) % LINE | !c[p].aligned;
     return !offset;
 }
 
@@ -99,8 +106,8 @@ static void run_together(Worker *worker, const Plan *plan, const Copy *c, const 
         }
         return;
     }
-    const int64_t end = min(at[0] + c->tile[0], c->loop[0].n), ahead = (AHEAD + c->width - 1) / c->width;
-    const int64_t high = c->joined && c->together * c->width >= LONG ? min(SEAMS, end - at[0]) : 1;
+    const int64_t end = min(at[0] + c->tile[0], c->loop[0].n);
+    const int64_t high = c->joined && c->loop[0].out >= LONG ? min(SEAMS, end - at[0]) : 1;
     const int64_t count = c->joined ? high : c->together;
     Seam seams[SEAMS];
     for (int k = 0; k < count; k++) seams[k] = (Seam){0};
@@ -110,13 +117,15 @@ static void run_together(Worker *worker, const Plan *plan, const Copy *c, const 
             const bool is_last = p + 1 == c->together;
             const Copy *part = c + p, *other = is_last ? c : part + 1;
             const int64_t beyond = is_last ? 0 : band - stop; /* the next part: in this band; the first: in the next */
+            const int64_t ahead = (AHEAD + part->width - 1) / part->width;
             for (int64_t r = band; r < stop; r++) {
                 const uint8_t *from = source_at(part, pointers, r), *upcoming = from + AHEAD;
                 if (c->joined) {
                     const int64_t row = r + ahead;
                     upcoming = row < stop ? source_at(part, pointers, row) : source_at(other, pointers, row + beyond);
                 }
-                block(target_at(plan, part, pointers, r), from, c->width, upcoming, &seams[c->joined ? r - band : p]);
+                Seam *seam = &seams[c->joined ? r - band : p];
+                block(target_at(plan, part, pointers, r), from, part->width, upcoming, seam);
             }
         }
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 import pytest
@@ -104,10 +105,9 @@ NO_DEALS = {  # each lacks one condition
     "the order": [part(0, p, 192 * p, 0, (300, 192, 768, 192)) for p in (2, 0, 3, 1)],
     "a part is missing": [part(0, p, 192 * p, 0, (300, 192, 768, 192)) for p in (0, 2, 3)],
     "the rows": [part(0, p, 192 * p, 0, (300 - p, 192, 768, 192)) for p in range(4)],
-    "the step of a result": [part(0, p, 192 * p, 0, (300, 192, 768, 192 + 64 * p)) for p in (0, 1)],
     "the step of the source": [part(0, p, 192 * p, 0, (300, 192, 768 - p, 192)) for p in (0, 1)],
     "the source": [part(p, p, 192 * p, 0, (300, 192, 768, 192)) for p in (0, 1)],
-    "the width": [part(0, 0, 0, 0, (300, 64, 768, 256)), part(0, 1, 64, 0, (300, 256, 768, 256))],
+    "the width": [part(0, 0, 0, 0, (300, 63, 768, 256)), part(0, 1, 63, 0, (300, 256, 768, 256))],
 }
 NO_JOINS = {
     "the order": [part(p, 0, 0, 192 * p, (300, 192, 192, 768)) for p in (2, 0, 3, 1)],
@@ -115,7 +115,7 @@ NO_JOINS = {
     "the rows": [part(p, 0, 0, 192 * p, (300 - p, 192, 192, 768)) for p in range(4)],
     "the step of the result": [part(p, 0, 0, 192 * p, (300, 192, 192, 768 << p)) for p in (0, 1)],
     "the result": [part(p, p, 0, 192 * p, (300, 192, 192, 384)) for p in (0, 1)],
-    "the width": [part(0, 0, 0, 0, (300, 64, 64, 320)), part(1, 0, 0, 64, (300, 256, 256, 320))],
+    "the width": [part(0, 0, 0, 0, (300, 63, 63, 319)), part(1, 0, 0, 63, (300, 256, 256, 319))],
 }
 
 
@@ -204,3 +204,32 @@ def test_a_join_and_a_deal_in_one_plan() -> None:
     ]
     moves = [*join.moves(), *((join.parts, 1 + t, copy) for _, t, copy in deal.moves())]
     same(moves, 1, sources, [Buffer(join.size, shift=16) for _ in range(4)])
+
+
+UNLIKE = {
+    "queries, keys and values": (512, 128, 128),
+    "of odd heads": (1000, 250, 250),
+    "a byte less for the last": (731, 731, 730),
+    "short to long": (64, 65, 300, 5000),
+    "long to short": (5000, 4096, 300, 64),
+    "pages among them": (200, 3 * 4096, 64),
+}
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("shifts", [(0,), (16, 0, 63)])
+@pytest.mark.parametrize("name", UNLIKE)
+def test_parts_of_unlike_widths(name: str, shifts: tuple[int, ...], threads: int) -> None:
+    widths, rows = UNLIKE[name], 150
+    starts, whole = list(accumulate(widths, initial=0)), sum(widths) + 24
+    own = [n + 8 * p for p, n in enumerate(widths)]  # what the rows of each part are apart
+    deals, joins = [], []
+    for p, (at, n, step) in enumerate(zip(starts, widths, own, strict=False)):
+        deals.append(part(0, p, at, 0, (rows, n, whole, step)))
+        joins.append(part(p, 0, 0, at, (rows, n, step, whole)))
+    sources = [Buffer(rows * step, fill=np.random.default_rng(step)) for step in (*own, whole)]
+    results = [
+        Buffer(rows * step, shift=shifts[p % len(shifts)]) for p, step in enumerate((*own, whole))
+    ]
+    same(deals, 1, sources[-1:], results[:-1], threads=threads)
+    same(joins, 1, sources[:-1], results[-1:], threads=threads)
