@@ -85,18 +85,23 @@ static bool run_pair(const Worker *worker, const Plan *plan, const Copy *c, Box 
     return kernel;
 }
 
+/* What was made is written in as many parts as there are sources, while the next run of each is fetched. */
 static void join_elements(Worker *worker, const Plan *plan, const Copy *c, const Box *b, int64_t step,
                           uint8_t *const *pointers)
 {
     const int64_t bytes = b->columns * b->width;
+    const bool streams = worker->stream && worker->isa->block && bytes >= LINE;
     for (int p = 0; p < c->together; p++) {
         const uint8_t *from = source_at(c + p, pointers, step);
-        for (int64_t x = 0; x < bytes; x += LINE) PREFETCH(from + x, bytes, 2);
+        for (int64_t x = 0; x < bytes && !streams; x += LINE) PREFETCH(from + x, bytes, 2);
         memcpy(worker->carry + p * b->row_in, from, (size_t)bytes);
     }
-    uint8_t *to = target_at(plan, c, pointers, step), *made = worker->stream ? worker->stages[0] + LINE : to;
+    uint8_t *to = target_at(plan, c, pointers, step), *made = streams ? worker->stages[0] + LINE : to;
     worker->isa->kernels[kind_of_elements(b)](b, worker->carry, made);
-    if (worker->stream) put_run(worker, to, made, b->columns * b->column_out, made);
+    Seam seam = {0};
+    for (int p = 0; p < c->together && streams; p++)
+        worker->isa->block(to + p * bytes, made + p * bytes, bytes, source_at(c + p, pointers, step) + bytes, &seam);
+    close_seam(&seam);
 }
 
 static void deal_elements(Worker *worker, const Plan *plan, const Copy *c, const Box *b, int64_t step,
