@@ -67,12 +67,14 @@ def quick(
 
 
 def _by_views(moves: Moves, shapes: Sequence[tuple[int, ...]]) -> bool:
-    """Whether each result is the copy of one view, with no axis split.
+    """Whether each result is the copy of one view, with no axes merged: loops end where axes do.
 
     >>> _by_views(((0, 0, (0, 0, ((3, 1, 2), (2, 3, 1)))),), [(3, 2)])
     True
     >>> _by_views(((0, 0, (0, 0, ((3, 1, 2), (2, 3, 1)))),), [(6,)])
     False
     """
-    axes = max(len(loops) for _, _, (_, _, loops) in moves)
-    return len(moves) == len(shapes) and axes <= min(map(len, shapes))
+    ends = [{math.prod(shape[k:]) for k in range(len(shape))} for shape in shapes]
+    return len(moves) == len(shapes) and all(
+        n * step in ends[target] for _, target, (_, _, loops) in moves for n, _, step in loops
+    )

@@ -106,7 +106,7 @@ def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
 def batch_strides(xs: Sequence[Any]) -> tuple[tuple[int, ...], ...] | None:
     """The strides of tensors whose copies can wait for others; None if torch should copy them."""
     first = xs[0]
-    if type(first) not in memory.PLAIN or not first.is_cuda or torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or type(first) not in memory.PLAIN or not _is_cuda(first):
         return None
     for x in xs[1:]:
         if type(x) not in memory.PLAIN or x.dtype != first.dtype or x.device != first.device:
