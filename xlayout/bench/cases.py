@@ -172,18 +172,14 @@ def _stack_last(parts: int) -> Callable[[int], Case]:
     return made
 
 
-def _unstack_last(parts: int) -> Callable[[int], Case]:
-    def made(count: int) -> Case:
-        rows, width = shape = count // WIDTH, WIDTH // parts
-        layout = unstack.layout((*shape, parts), axis=-1)
-        return Case(
-            layout,
-            lambda x, **o: layout(x, **o) if o else unstack(x, axis=-1),
-            Cut((rows, width, parts), 2, (1,) * parts),
-            ("a b n -> n a b", {}),
-        )
-
-    return made
+def _unstack_pairs(count: int) -> Case:
+    shape = count // WIDTH, WIDTH // 2, 2
+    return Case(
+        unstack.layout(shape, axis=-1),
+        lambda x, **o: unstack(x, axis=-1, **o),
+        Cut(shape, 2, (1, 1)),
+        ("a b n -> n a b", {}),
+    )
 
 
 def _unzip(block: int) -> Callable[[int], Case]:
@@ -284,7 +280,7 @@ CASES: dict[str, _Op] = {
     "unzip by 32": _Op("zips", _unzip(32)),
     "rope on activations": _Op("zips", _rope_activations),
     "stack pairs": _Op("zips", _stack_last(2)),
-    "unstack pairs": _Op("zips", _unstack_last(2)),
+    "unstack pairs": _Op("zips", _unstack_pairs),
     "transpose": _Op("transposes", _transposed(_square)),
     "transpose, odd": _Op("transposes", _transposed(_odd)),
     "transpose, 3 columns": _Op("transposes", _transposed(lambda n: (n // 3, 3))),
