@@ -59,10 +59,16 @@ static Kernel direct_kernel(const Worker *worker, const Box *b, const uint8_t *t
 
 static int64_t distance(const uint8_t *from, const uint8_t *to) { return (int64_t)((uintptr_t)to - (uintptr_t)from); }
 
+/* Whether a run of so many bytes is written past the caches. */
+static bool streams_run(const Worker *worker, int64_t bytes)
+{
+    return worker->stream && worker->isa->block && bytes >= LINE;
+}
+
 /* Writes bytes that were made, and prefetches as many from `upcoming` on. */
 static void put_run(const Worker *worker, uint8_t *to, const uint8_t *made, int64_t bytes, const uint8_t *upcoming)
 {
-    if (!worker->stream || !worker->isa->block || bytes < LINE) {
+    if (!streams_run(worker, bytes)) {
         memcpy(to, made, (size_t)bytes);
         return;
     }
@@ -90,7 +96,7 @@ static void join_elements(Worker *worker, const Plan *plan, const Copy *c, const
                           uint8_t *const *pointers)
 {
     const int64_t bytes = b->columns * b->width;
-    const bool streams = worker->stream && worker->isa->block && bytes >= LINE;
+    const bool streams = streams_run(worker, bytes);
     for (int p = 0; p < c->together; p++) {
         const uint8_t *from = source_at(c + p, pointers, step);
         for (int64_t x = 0; x < bytes && !streams; x += LINE) PREFETCH(from + x, bytes, 2);

@@ -39,7 +39,6 @@ typedef uint32_t __attribute__((aligned(1), may_alias)) u32;
 typedef uint64_t __attribute__((aligned(1), may_alias)) u64;
 typedef uint8_t __attribute__((vector_size(16), aligned(1), may_alias)) u128;
 typedef uint8_t __attribute__((vector_size(32), aligned(1), may_alias)) u256;
-typedef uint8_t __attribute__((vector_size(64), aligned(1), may_alias)) u512;
 
 static inline int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t max(int64_t a, int64_t b) { return a > b ? a : b; }
