@@ -160,13 +160,13 @@ class Backend(Protocol):
         """
 
     def linear(self, make: Callable[[], Any], arrays: Sequence[Any], /) -> Sequence[Any] | None:
-        """The results of a bijective layout by a single operation of the backend, or None.
+        """The results of a layout by a single operation of the backend, or None.
 
         None if there is no such operation, or plain operations are faster. `make()` describes the
         layout, and should be called only if the operation may be used. Where arrays are immutable
-        it returns an `xlayout.lower.linear.Linear`; elsewhere (moves, input shapes, output shapes)
-        of row-major arrays as text, which a compiler can treat as a constant; and None for a layout
-        that is not bijective or moves nothing.
+        it returns an `xlayout.lower.linear.Linear`, or None for a layout that is not linear or
+        moves nothing; elsewhere (moves, input shapes, output shapes) of row-major arrays as text,
+        which a compiler can treat as a constant, or None for one that is no bijection either.
         """
 
     def linear_pays(self, form: str, seen: Sequence[TracedArray], /) -> bool:

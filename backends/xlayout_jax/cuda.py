@@ -45,6 +45,11 @@ def _planned(context: Any, moves: Moves) -> Plan | None:
     return numbered(moves, given[0].dtype.itemsize, len(given), len(context.avals_out))
 
 
+def _is_partial(context: Any, moves: Moves) -> bool:
+    given, made = context.avals_in, context.avals_out
+    return nbytes(given) != nbytes(made) or any(source == len(given) for source, _, _ in moves)
+
+
 def _by_xla(context: Any, moves: Moves) -> bool:
     given, made = context.avals_in, _planned(context, moves)
     if made is None or given[0].dtype.itemsize < WORD or len(given) > FEW:
@@ -65,6 +70,7 @@ GATES: dict[str, Callable[[Any, Moves], bool]] = {
     "spread": lambda context, _: spread(context),
     "small": lambda context, _: nbytes(context.avals_in) < SMALL,
     "many": lambda context, _: len(context.avals_in) + len(context.avals_out) > MOST,
+    "partial": _is_partial,
     "by XLA": _by_xla,
     "refused": _refused,
 }

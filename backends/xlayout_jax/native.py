@@ -17,7 +17,7 @@ import xlayout_native
 from xlayout_jax.primitive import Linear, common_kind, is_alone, relayout_p
 from xlayout_jax.programs import nbytes, on, spread
 from xlayout_jax.tracers import is_in_kernel
-from xlayout_native.strided import LINE, Moves, are_many, run_of
+from xlayout_native.strided import LINE, Loops, Moves, are_many, keeps_order, run_of
 
 __all__ = ["DTYPES", "LARGE", "LOWERED", "SMALL", "TARGET", "TRACED", "called", "linear"]
 
@@ -63,14 +63,23 @@ def linear(make: Callable[[], Linear | None], arrays: Sequence[Any], /) -> list[
 
 def _by_rows(context: Any, moves: Moves) -> bool:
     # XLA loops over the result's last axis. Where that is a row of the operand, it copies rows, in
-    # one pass with its neighbours; where it is in pieces, it works out each element's address.
-    width = context.avals_in[0].dtype.itemsize
-    rows = [next((n for n in aval.shape[::-1] if n > 1), 1) for aval in context.avals_out]
-    whole = all(
-        rows[target] * width >= LINE and to % rows[target] == run_of(loops) % rows[target] == 0
-        for _, target, (_, to, loops) in moves
+    # one pass with its neighbours; where it is in pieces, it works out each element's address. Of
+    # rows that are cut short, or padded, it copies short ones as fast.
+    given, made = context.avals_in, context.avals_out
+    width = given[0].dtype.itemsize
+    rows = [next((n for n in aval.shape[::-1] if n > 1), 1) for aval in made]
+    moved = [move for move in moves if move[0] < len(given)]
+    partial = len(moved) < len(moves) or nbytes(given) != nbytes(made)
+
+    def is_fast(target: int, to: int, loops: Loops) -> bool:
+        row, run = rows[target], run_of(loops)
+        if row * width >= LINE and to % row == run % row == 0:
+            return True
+        return partial and run * width < LINE and keeps_order(loops)
+
+    return nbytes(made) < LARGE and all(
+        is_fast(target, to, loops) for _, target, (_, to, loops) in moved
     )
-    return whole and nbytes(context.avals_in) < LARGE
 
 
 @cache

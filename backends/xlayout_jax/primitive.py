@@ -1,4 +1,4 @@
-"""Primitive: a layout that only moves elements, as one linear operation of JAX.
+"""Primitive: a layout that only moves elements, or zeros, as one linear operation of JAX.
 
 The primitive stands for plain ops, and is lowered to them unless a platform knows better. Its rules
 are the layout's own: transposed it is the inverse, batched it is the layout lifted by one axis. So
@@ -22,7 +22,7 @@ __all__ = ["Linear", "alone", "common_kind", "is_alone", "lower_plain", "relayou
 
 
 class Linear(Protocol):
-    """A bijection between row-major arrays; equal ones are the same map."""
+    """A map between row-major arrays that moves each element at most once; equal ones are one."""
 
     def __hash__(self) -> int: ...
 
@@ -31,13 +31,16 @@ class Linear(Protocol):
         """The shapes of the results."""
 
     def moves(self, strides: Sequence[tuple[int, ...]], /) -> Any:
-        """The same as strided copies from operands with these strides, in elements."""
+        """The same as strided copies from operands with these strides, in elements, or None.
+
+        One more operand than there are is a row of `ZEROS` of them.
+        """
 
     def plain(self, arrays: Sequence[Any], /) -> list[Any]:
         """The results by plain ops."""
 
     def inverse(self) -> Linear:
-        """The way back."""
+        """The way back, with zeros for what was dropped."""
 
     def lifted(self, count: int, /) -> Linear:
         """The same on `count` arrays at once, along a new first axis."""

@@ -3,7 +3,7 @@
  * The plan travels with the call, as numbers in its attributes, and is prepared anew each time: that takes a
  * microsecond, and a stored executable holds nothing from the process that it was made in. `moves` is a list of
  * int64: input, output, from, to, rank, then rank times (n, in stride, out stride), counted in elements; then
- * the next move.
+ * the next move. One more input than there are is a row of zeros, for what no input goes to.
  *
  * Unlike elsewhere, the sizes of the buffers are known, so every address is checked before a byte is written.
  */
@@ -65,6 +65,8 @@ static int64_t width_of(const XLA_FFI_Buffer *buffer)
     }
 }
 
+static const uint8_t zeros[4096 * 16]; /* ZEROS in strided.py, of the widest elements */
+
 static int64_t elements(const XLA_FFI_Buffer *buffer)
 {
     int64_t count = 1;
@@ -91,15 +93,17 @@ static int64_t read_move(Plan *plan, const XLA_FFI_CallFrame *call, const int64_
     if (left < 5 || at[4] < 0 || at[4] > MAX_RANK - 1 || left < 5 + 3 * at[4]) return 0;
     if (at[0] < 0 || at[0] >= plan->inputs || at[1] < 0 || at[1] >= plan->outputs) return 0;
     const int64_t rank = at[4], *loops = at + 5, used = 5 + 3 * rank;
-    const XLA_FFI_Buffer *source = call->args.args[at[0]], *target = call->rets.rets[at[1]];
-    const int64_t itemsize = width_of(source);
-    if (!itemsize || width_of(target) != itemsize) return 0;
+    const XLA_FFI_Buffer *target = call->rets.rets[at[1]];
+    const XLA_FFI_Buffer *source = at[0] < call->args.size ? call->args.args[at[0]] : NULL;
+    const int64_t itemsize = width_of(target);
+    if (!itemsize || (source && width_of(source) != itemsize)) return 0;
+    const int64_t readable = source ? elements(source) : (int64_t)sizeof zeros / itemsize;
     int64_t bytes = itemsize;
     for (int64_t k = 0; k < rank; k++) {
         if (loops[3 * k] < 1) return loops[3 * k] ? 0 : used; /* n is 0: nothing to copy */
         if (loops[3 * k] > 1 && !loops[3 * k + 2]) return 0;
     }
-    if (!inside(at[2], elements(source), loops, rank, 1) ||
+    if (!inside(at[2], readable, loops, rank, 1) ||
         !inside(at[3], elements(target), loops, rank, 2))
         return 0;
     Copy *c = &plan->copies[plan->count];
@@ -160,7 +164,7 @@ static XLA_FFI_Error *copy_for_xla(XLA_FFI_CallFrame *call)
         error = refuse(call, "xlayout: no memory for the plan");
         goto end;
     }
-    plan->inputs = (int)call->args.size, plan->outputs = (int)call->rets.size;
+    plan->inputs = (int)call->args.size + 1, plan->outputs = (int)call->rets.size;
     for (int64_t at = 0, used; at < count; at += used)
         if (!(used = read_move(plan, call, numbers + at, count - at))) {
             error = refuse(call, "xlayout: moves that are malformed, or leave the buffers");
@@ -169,9 +173,10 @@ static XLA_FFI_Error *copy_for_xla(XLA_FFI_CallFrame *call)
     prepare_plan(plan);
     for (int64_t k = 0; k < call->args.size; k++)
         pointers[k] = ((XLA_FFI_Buffer *)call->args.args[k])->data;
+    pointers[call->args.size] = (uint8_t *)zeros;
     for (int64_t k = 0; k < call->rets.size; k++) {
         const XLA_FFI_Buffer *result = call->rets.rets[k];
-        pointers[call->args.size + k] = result->data;
+        pointers[plan->inputs + k] = result->data;
         const int64_t bytes = elements(result) * width_of(result);
         if (bytes >= HUGE_FROM) ask_huge_pages((uintptr_t)result->data, bytes);
     }

@@ -37,11 +37,14 @@ __all__ = [
     "ONE_CALL",
     "PIECE",
     "SMALL",
+    "ZEROS",
+    "Loops",
     "Moves",
     "Plans",
     "are_many",
     "dense_strides",
     "has_plan",
+    "keeps_order",
     "one_move",
     "plan_to_copy",
     "plan_to_write",
@@ -50,8 +53,11 @@ __all__ = [
     "run_of",
 ]
 
-Moves = tuple[tuple[int, int, tuple[int, int, tuple[tuple[int, int, int], ...]]], ...]
-"""(input, output, (from, to, ((n, in stride, out stride), ...))), counted in elements."""
+Loops = tuple[tuple[int, int, int], ...]
+"""((n, in stride, out stride), ...), counted in elements."""
+
+Moves = tuple[tuple[int, int, tuple[int, int, Loops]], ...]
+"""(input, output, (from, to, loops)), likewise."""
 
 SMALL = 1 << 15
 """Bytes from which one copy of the kernel's may stand for one of a framework's."""
@@ -79,6 +85,9 @@ MOST_MOVES = 256
 
 MOST_WAYS = 8
 """The most ways from which a zip weaves, or into which an unzip deals."""
+
+ZEROS = 4096
+"""Elements of the row of zeros that a call in a program has as one more input."""
 
 
 def plan_where_faster(
@@ -247,12 +256,22 @@ def are_many(moves: Moves) -> bool:
     return len(moves) > MOST_MOVES or most > MOST_LOOPS
 
 
-def _deals(loops: tuple[tuple[int, int, int], ...]) -> bool:
+def _deals(loops: Loops) -> bool:
     """Whether neighbours in the output are a few elements apart in the input, as in an unzip."""
     return any(z == 1 and 2 <= x <= MOST_WAYS for n, x, z in loops if n > 1)
 
 
-def run_of(loops: tuple[tuple[int, int, int], ...]) -> int:
+def keeps_order(loops: Loops) -> bool:
+    """Whether elements follow one another in the output as they do in the input.
+
+    >>> keeps_order(((2, 6, 3), (3, 1, 1))), keeps_order(((2, 1, 3), (3, 2, 1)))
+    (True, False)
+    """
+    steps = [x for n, x, _ in sorted(loops, key=lambda loop: loop[2]) if n > 1]
+    return steps == sorted(steps)
+
+
+def run_of(loops: Loops) -> int:
     """Elements that are contiguous on both sides.
 
     >>> run_of(((2, 6, 3), (3, 1, 1)))

@@ -20,10 +20,12 @@ from jax.experimental.layout import Layout as Order
 
 import xlayout as xl
 from tests.house.tree import ROOT
-from tests.strategies import bijections, factorisations, shapes, stretches
+from tests.strategies import bijections, factorisations, several, shapes, stretches
 from tests.table import by_table
 from xlayout import Layout
+from xlayout.lower.holes import copied_holes
 from xlayout_jax import native
+from xlayout_native.strided import ZEROS
 
 
 @pytest.fixture(autouse=True)
@@ -68,6 +70,29 @@ def test_it_follows_the_index_table(layout: Layout) -> None:
     assert bits(function(*arrays)) == bits(by_table(layout, arrays))
 
 
+@settings(max_examples=60)
+@given(several())
+def test_what_is_dropped_and_what_is_missing_follow_it_too(layout: Layout) -> None:
+    arrays = [
+        np.arange(1, np.prod(s, dtype=int) + 1, dtype=np.int32).reshape(s) for s in layout.in_shapes
+    ]
+    function = jax.jit(lambda *xs: layout(*xs))
+    regroups = layout.is_identity and len(layout.in_shapes) == len(layout.out_shapes) == 1
+    moved = not layout.repeats and copied_holes(layout, ZEROS) is not None
+    assert (native.TARGET in function.lower(*arrays).as_text()) == (moved and not regroups)
+    assert bits(function(*arrays)) == bits(by_table(layout, arrays))
+
+
+@pytest.mark.parametrize("value", [1, -0.0, 0.5])
+def test_holes_of_other_values_are_xlas(value: float) -> None:
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert called(lambda x: xl.pad(x, axis=1, to=5, value=0), x)
+    assert not called(lambda x: xl.pad(x, axis=1, to=5, value=value), x)
+    wanted = bits(np.pad(x, ((0, 0), (0, 2)), constant_values=value))
+    assert bits(jax.jit(lambda x: xl.pad(x, axis=1, to=5, value=value))(x)) == wanted
+    assert bits(xl.pad(jax.numpy.asarray(x), axis=1, to=5, value=value)) == wanted
+
+
 @pytest.mark.parametrize("name", native.DTYPES)
 def test_every_dtype_of_whole_bytes_keeps_its_bits(name: str) -> None:
     dtype = np.dtype(getattr(ml_dtypes, name, None) or name)
@@ -79,6 +104,10 @@ def test_every_dtype_of_whole_bytes_keeps_its_bits(name: str) -> None:
         assert given.dtype == dtype
         assert called(layout, given)
         assert bits(layout(given)) == bits(by_table(layout, [x]))
+        if name != "float8_e8m0fnu":  # it has no zero
+            padded = xl.pad.layout((7, 22), axis=1, to=9000)  # more than a row of zeros
+            assert called(padded, given)
+            assert bits(padded(given)) == bits(by_table(padded, [x]))
 
 
 @pytest.mark.parametrize("name", ["int4", "uint4", "int2", "float4_e2m1fn"])
@@ -188,6 +217,8 @@ def test_moves_are_numbers_in_the_call() -> None:
     assert made.tolist() == [5, 4, 3, 2, 1, 0]
     (made,) = raw([0, 0, 0, 0, 2, 1, 1 << 62, 1 << 62, 6, 1, 1])  # a loop of one step does not move
     assert made.tolist() == [0, 1, 2, 3, 4, 5]
+    (made,) = raw([0, 0, 0, 0, 1, 4, 1, 1, 1, 0, (1 << 14) - 2, 4, 1, 2, 1, 1])  # and the zeros
+    assert made.tolist() == [0, 1, 2, 3, 0, 0]
     first, second = raw([0, 0, 0, 0, 1, 3, 2, 1, 0, 1, 1, 0, 1, 3, 2, 1], results=((3,), (3,)))
     assert (first.tolist(), second.tolist()) == ([0, 2, 4], [1, 3, 5])
 
@@ -203,7 +234,9 @@ def test_moves_are_numbers_in_the_call() -> None:
         [0, 0, 0, 0, 2, 2, 1, 1, 6, 1, 1],  # the two loops together
         [0, 0, 0, 0, 1, 2, 1 << 62, 1],
         [0, 0, 0, 0, 1, 1 << 62, 1 << 62, 1],  # a product that overflows
-        [1, 0, 0, 0, 1, 6, 1, 1],  # no such operand
+        [2, 0, 0, 0, 1, 6, 1, 1],  # no such operand
+        [1, 0, 1 << 14, 0, 1, 1, 1, 1],  # past the end of the zeros
+        [1, 0, 0, 0, 1, 6, -1, 1],  # before them
         [0, 1, 0, 0, 1, 6, 1, 1],  # no such result
         [-1, 0, 0, 0, 1, 6, 1, 1],
         [0, 0, 0, 0, 1, 6, 1, 0],  # every element to one place

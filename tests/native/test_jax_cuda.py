@@ -79,6 +79,10 @@ def many(_function: Function) -> str:
     return lowered(lambda *xs: xl.stack(xs), *[halves((1024, 1024))] * cuda.MOST)
 
 
+def partial_(_function: Function) -> str:
+    return lowered(lambda x: xl.trim(x, axis=1, to=4095), halves())
+
+
 def by_xla(_function: Function) -> str:
     return lowered(xl.interleave, halves(dtype="float32"))
 
@@ -96,6 +100,7 @@ SITUATIONS: dict[str, Callable[[Function], str]] = {
     "spread": spread,
     "small": small,
     "many": many,
+    "partial": partial_,
     "by XLA": by_xla,
     "refused": refused,
 }
@@ -138,8 +143,10 @@ def test_what_xla_is_slower_at(function: Function, arrays: list[Any]) -> None:
         (zipped, [halves((4094, 4096))], 0),
         (lambda *xs: xl.stack(xs), [halves((1024, 2048), "float32")] * cuda.FEW, 0),
         (lambda *xs: xl.stack(xs), [halves((1024, 1024))] * (cuda.MOST - 1), 1),
+        (lambda x: xl.pad(x, axis=1, to=4099), [halves()], 0),
+        (xl.trim.layout(SHAPE, to=8191) >> xl.pad.layout((8191, 4096), to=8192), [halves()], 0),
     ],
-    ids=["32 MB", "less", "not many arrays", "as many as have room"],
+    ids=["32 MB", "less", "not many arrays", "as many as have room", "padded", "cut and padded"],
 )
 def test_gates_close_where_they_say(function: Function, arrays: list[Any], called: int) -> None:
     assert calls(lowered(function, *arrays)) == called

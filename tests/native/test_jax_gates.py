@@ -22,6 +22,7 @@ from xlayout.lower.linear import Linear
 from xlayout_jax import native
 
 ZIP = xl.interleave.layout(SHAPE, axis=1)
+TURNED = xl.trim.layout((1 << 16, 4), axis=1, to=3) >> xl.matrix_transpose.layout((1 << 16, 3))
 Situation = Callable[[Callable[..., Any]], str]
 
 
@@ -151,6 +152,23 @@ def test_without_a_gate_in_the_way_there_is_a_call() -> None:
         jax.jit(zipped)(values()),
         np.asarray(values()).reshape(256, 2, 192).swapaxes(1, 2).reshape(SHAPE),
     )
+
+
+@pytest.mark.parametrize(
+    ("function", "shape", "kernel"),
+    [
+        (lambda x: xl.trim(x, axis=1, to=500), (512, 512), False),  # XLA copies its rows
+        (lambda x: xl.pad(x, to=600), (512, 512), False),
+        (lambda x: xl.pad(x, axis=1, to=513), (512, 512), True),  # but not these
+        (lambda x: xl.pad(x, axis=1, to=5), (1 << 16, 3), False),  # unless they are short
+        (lambda x: xl.trim(x, axis=1, to=3), (1 << 16, 4), False),
+        (TURNED, (1 << 16, 4), True),
+        (lambda x: xl.trim(x, axis=1, to=4000), (4096, 4096), True),  # 64 MB
+        (lambda x: xl.pad(x, axis=1, to=4), (1 << 22, 3), True),
+    ],
+)
+def test_rows_that_are_cut_or_padded(function: Any, shape: tuple[int, int], kernel: bool) -> None:
+    assert called(compiled(function, values(shape))) == kernel
 
 
 @pytest.mark.parametrize(("stage", "name"), GATES)

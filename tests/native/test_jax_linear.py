@@ -17,6 +17,9 @@ LAYOUTS = {
     "zip": xl.interleave.layout(SHAPE, axis=1),
     "transpose": xl.matrix_transpose.layout(SHAPE),
     "rope": xl.rope_halves.layout(SHAPE, heads=3, axis=1),
+    "trim": xl.trim.layout(SHAPE, to=19, axis=1),
+    "pad": xl.pad.layout(SHAPE, to=29, axis=1),
+    "other rows": xl.trim.layout(SHAPE, to=7) >> xl.pad.layout((7, 24), to=8),
     "three pieces": xl.regroup.layout(SHAPE, sizes=(4, 8, 12), groups=2, axis=1),
 }
 

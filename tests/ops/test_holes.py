@@ -1,20 +1,26 @@
-"""The holes of an output are found as boxes, and nothing else is filled."""
+"""The holes of an output are found as boxes, and nothing else is filled, or written twice."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import xlayout as xl
+import xlayout_native
 import xlayout_numpy
 from tests.strategies import layouts, several
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import bounds
-from xlayout.lower.holes import holes_of
+from xlayout.algebra.strided import row_major
+from xlayout.lower import recipe
+from xlayout.lower.holes import copied_holes, fill_holes, holes_of
 
 
 @given(st.one_of(layouts(), several()))
@@ -26,6 +32,89 @@ def test_boxes_are_the_holes_or_all_there_is(layout: Layout) -> None:
         for box in boxes:
             filled[tuple(slice(*side) for side in box)] += 1
         assert np.array_equal(filled.reshape(-1), holes[start:stop]) or (filled == 1).all()
+
+
+def addresses(moves: Any, target: int, side: int) -> list[int]:
+    """What moves to an output read (side 1) or write (side 2), element by element."""
+    found = []
+    for _, k, (*starts, loops) in moves:
+        if k == target:
+            for steps in product(*[range(n) for n, _, _ in loops]):
+                parts = zip(steps, loops, strict=True)
+                found.append(starts[side - 1] + sum(s * loop[side] for s, loop in parts))
+    return found
+
+
+@given(
+    st.one_of(layouts(), several()),
+    st.integers(1, 9),
+    st.sampled_from([None, row_major, lambda shape: row_major(shape[::-1])[::-1]]),
+)
+def test_copies_of_a_row_write_each_hole_once(layout: Layout, row: int, order: Any) -> None:
+    steps = None if order is None else tuple(map(order, layout.out_shapes))
+    moves = copied_holes(layout, row, steps)
+    holes = layout.index() < 0
+    if moves is None:  # then some output is filled as a whole
+        shapes = zip(layout.out_shapes, holes_of(layout), strict=True)
+        assert any(boxes == (tuple((0, n) for n in shape),) for shape, boxes in shapes)
+        return
+    assert {source for source, _, _ in moves} <= {len(layout.in_shapes)}
+    for k, (start, stop) in enumerate(bounds(layout.out_shapes)):
+        places = np.arange(stop - start)
+        if steps is not None:
+            places = sum(map(np.multiply, np.indices(layout.out_shapes[k]), steps[k]), places[:1])
+        missing = np.ravel(places)[holes[start:stop]]
+        assert sorted(addresses(moves, k, 2)) == sorted(missing)
+        assert all(0 <= x < row for x in addresses(moves, k, 1))
+
+
+ROWS: dict[str, tuple[tuple[int, int], dict[str, int]]] = {
+    "more columns": ((5000, 1000), {"axis": 1, "to": 1024}),
+    "more rows": ((5000, 1000), {"axis": 0, "to": 5100}),
+    "one more column": ((3000, 2047), {"axis": 1, "to": 2048}),
+    "mostly holes": ((9, 1000), {"axis": 0, "to": 6000}),
+}
+
+
+@pytest.mark.skipif(not xlayout_native.available, reason="by the kernel")
+@pytest.mark.parametrize("make", [np.asarray, torch.from_numpy], ids=["numpy", "torch"])
+@pytest.mark.parametrize("name", ROWS)
+def test_of_many_long_rows_holes_are_copies_too(
+    name: str, make: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(recipe, "fill_holes")
+    (rows, columns), options = ROWS[name]
+    values = np.arange(rows * columns, dtype=np.float32).reshape(rows, columns) + 1
+    more = options["to"] - values.shape[options["axis"]]
+    wider = [(0, more if axis == options["axis"] else 0) for axis in range(2)]
+    for value in (0, -2.5):
+        wanted = np.pad(values, wider, constant_values=value)
+        assert np.array_equal(xl.pad(make(values), value=value, **options), wanted)
+        out = make(np.full(wanted.shape[::-1], 9, np.float32)).T  # column-major
+        xl.pad(make(values), value=value, out=out, **options)
+        assert np.array_equal(out, wanted)
+
+
+@pytest.mark.parametrize(
+    ("shape", "fill"),
+    [((5000, 1000), 3), ((1 << 21, 3), 3), ((100, 1000), 0)],
+    ids=["the kernel is off", "short rows", "few elements"],
+)
+def test_other_holes_are_filled_by_the_framework(
+    shape: tuple[int, int], fill: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def counted(*given: Any) -> None:
+        asked.append(given)
+        fill_holes(*given)
+
+    monkeypatch.setattr(recipe, "fill_holes", counted)
+    values = np.arange(shape[0] * shape[1], dtype=np.float32).reshape(shape)
+    with xl.native(shape != (5000, 1000)):
+        made = xl.pad(values, axis=1, to=shape[1] + 1, value=fill)
+    assert np.array_equal(made, np.pad(values, ((0, 0), (0, 1)), constant_values=fill))
+    assert len(asked) == 1
 
 
 def within(*starts: int) -> Layout:

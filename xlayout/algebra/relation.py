@@ -125,10 +125,11 @@ class Relation:
     @property
     def is_bijection(self) -> bool:
         """Whether every input position goes to exactly one output position, and vice versa."""
-        return self.size == self.in_size == self.out_size and not self._repeats
+        return self.size == self.in_size == self.out_size and not self.repeats
 
     @property
-    def _repeats(self) -> bool:
+    def repeats(self) -> bool:
+        """Whether some input position goes to several output positions: a broadcast."""
         if any(p.repeats for p in self.pieces):
             return True
         if len(self.pieces) < 2:
@@ -149,7 +150,7 @@ class Relation:
         >>> Layout.permute((2, 3), (1, 0)).inverse() == Layout.permute((3, 2), (1, 0))
         True
         """
-        if self._repeats:
+        if self.repeats:
             raise InverseError(
                 f"inverse: {self} sends one input to several outputs, so it has none; "
                 "its gradient is a sum, which autograd of the frameworks gives"

@@ -7,8 +7,8 @@ Its modules, from the bottom up:
     moves              a layout as strided copies
     relayout           a layout as one split, permutation and merge, if it is no more than that
     tuned, bound       its program, rewritten for eager calls; as one function of a backend
-    linear             a bijection as one value, for backends that have an operation for it
-    holes              holes filled in place
+    holes              holes filled in place, or as copies
+    linear             a layout as one value, for backends that have an operation for it
     recipe             chooses among these, for one layout and one backend
     calls              a recipe as the framework should call it: compiled, or as it is
     writes             functions that write into `out=`, to be cached

@@ -10,7 +10,7 @@ from xlayout.algebra.shapes import a_type
 from xlayout.errors import ShapeError
 from xlayout.registry import backend_of, submodule
 
-__all__ = ["as_number", "check_fill", "checked", "is_held"]
+__all__ = ["as_number", "check_fill", "checked", "is_held", "is_zero"]
 
 # The greatest finite number of a float, and whether it has infinities.
 _FLOATS = {
@@ -139,6 +139,15 @@ def as_number(value: Any) -> Any:
     (3, '3')
     """
     return value.item() if is_held(value) and not getattr(value, "shape", True) else value
+
+
+def is_zero(value: Any) -> bool:
+    """Whether all bits of a fill value are zero, in every dtype.
+
+    >>> is_zero(0), is_zero(-0.0)
+    (True, False)
+    """
+    return type(value) is int and value == 0
 
 
 def checked(run: Callable[..., Any], value: Any, argument: str = "fill") -> Callable[..., Any]:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import prod
 from typing import Any, cast
 
 from xlayout.algebra import Layout, Piece
 from xlayout.algebra.boxes import Box, boxes
 from xlayout.algebra.compose import between_each
+from xlayout.algebra.piece import Loop
 from xlayout.algebra.shapes import Shape, bounds
-from xlayout.backend import Backend
+from xlayout.algebra.strided import StridedCopy, row_major
+from xlayout.backend import Backend, Moves
 
-__all__ = ["fill_holes", "holes_of"]
+__all__ = ["copied_holes", "fill_holes", "holes_of"]
 
 _MOST = 16  # boxes of holes in one output; filling more takes longer than filling everything
 
@@ -28,6 +31,49 @@ def fill_holes(backend: Backend, layout: Layout, outputs: Sequence[Any], value: 
             start = sum(first * step for (first, _), step in zip(region, steps, strict=True))
             shape = [last - first for first, last in region]
             backend.assign(backend.view(output, start, steps, shape), value)
+
+
+@lru_cache(1024)
+def copied_holes(
+    layout: Layout, row: int, targets: tuple[tuple[int, ...], ...] | None = None
+) -> Moves | None:
+    """The holes as copies from one more input, a row of so many elements; None if no boxes.
+
+    `targets` are the strides of the outputs, in elements; None if they are row-major.
+
+    >>> copied_holes(Layout.pad((4, 3), axis=1, to=5), 4096)
+    ((1, 0, (0, 3, ((4, 0, 5), (2, 1, 1)))),)
+    >>> copied_holes(Layout.pad((4, 3), axis=0, to=6), 4)
+    ((1, 0, (0, 12, ((1, 0, 4), (4, 1, 1)))), (1, 0, (0, 16, ((2, 1, 1),))))
+    """
+    if not layout.has_holes:
+        return ()
+    found = holes_of(layout)
+    holes = sum(prod([last - first for first, last in box]) for each in found for box in each)
+    if holes + layout.size != layout.out_size:
+        return None
+    source = len(layout.in_shapes)
+    targets = tuple(map(row_major, layout.out_shapes)) if targets is None else targets
+    return tuple(
+        (source, target, copy)
+        for target, (steps, regions) in enumerate(zip(targets, found, strict=True))
+        for region in regions
+        for copy in _copies(region, steps, row)
+    )
+
+
+def _copies(region: Region, steps: tuple[int, ...], row: int) -> list[StridedCopy]:
+    to = sum(first * step for (first, _), step in zip(region, steps, strict=True))
+    run, outer = 1, list[Loop]()
+    sizes = [last - first for first, last in region]
+    for step, n in sorted(zip(steps, sizes, strict=True)):
+        if step == run:
+            run *= n
+        else:
+            outer.insert(0, (n, 0, step))
+    times, rest = divmod(run, row)
+    copies: list[StridedCopy] = [(0, to, (*outer, (times, 0, row), (row, 1, 1)))] if times else []
+    return [*copies, (0, to + times * row, (*outer, (rest, 1, 1)))] if rest else copies
 
 
 @lru_cache(1024)

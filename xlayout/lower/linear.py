@@ -1,7 +1,7 @@
-"""Linear: a bijection as one value, for backends that have an operation for it.
+"""Linear: a layout as one value, for backends that have an operation for it.
 
 Its transpose is its inverse, and its batched form is its lift: differentiation and vmap need no
-other rules.
+other rules. What it drops are zeros in its transpose, and so are its holes in itself.
 """
 
 from __future__ import annotations
@@ -14,15 +14,18 @@ from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape
 from xlayout.backend import Backend, Moves
 from xlayout.lower.bound import bound, tables_of
+from xlayout.lower.fill import is_zero
+from xlayout.lower.holes import copied_holes
 from xlayout.lower.moves import moves_of, views_of
 from xlayout.lower.relayout import program_of
+from xlayout_native.strided import ZEROS
 
 __all__ = ["Linear", "as_linear", "form_of"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Linear:
-    """A bijective layout, and the backend that runs it as plain ops."""
+    """A layout without broadcasts, with zeros in its holes, and the backend that runs it."""
 
     layout: Layout
     backend: Backend
@@ -35,9 +38,13 @@ class Linear:
         """The shapes of the results."""
         return self.layout.out_shapes
 
-    def moves(self, strides: Sequence[tuple[int, ...]], /) -> Moves:
-        """Strided copies from inputs with these strides to row-major outputs."""
-        return moves_of(self.layout, tuple(strides))
+    def moves(self, strides: Sequence[tuple[int, ...]], /) -> Moves | None:
+        """Strided copies from inputs with these strides to row-major outputs; None if too many.
+
+        What no input goes to is copied from one more, a row of zeros.
+        """
+        holes = copied_holes(self.layout, ZEROS)
+        return None if holes is None else (*moves_of(self.layout, tuple(strides)), *holes)
 
     def plain(self, arrays: Sequence[Any], /) -> list[Any]:
         """The results by plain ops."""
@@ -55,13 +62,15 @@ class Linear:
         return type(self)(self.layout.lift((count,)), self.backend)
 
 
-def as_linear(layout: Layout | str, backend: Backend, arrays: Sequence[Any]) -> Any | None:
+def as_linear(
+    layout: Layout | str, backend: Backend, arrays: Sequence[Any], fill: Any = 0
+) -> Any | None:
     """The results by the backend's own operation, or None if plain ops should run.
 
     `layout` is a layout, or its text by `form_of`.
     """
     made = backend.linear(
-        lambda: layout if isinstance(layout, str) else _linear(layout, backend), arrays
+        lambda: layout if isinstance(layout, str) else _linear(layout, backend, fill), arrays
     )
     if made is None:
         return None
@@ -73,15 +82,16 @@ def form_of(layout: Layout, views: bool) -> str | None:
 
     None for any other layout, and if `views` are allowed, for one whose outputs are all views.
     """
-    if not _moves_all(layout) or (views and None not in views_of(layout)):
+    if not layout.is_bijection or _regroups(layout) or (views and None not in views_of(layout)):
         return None
     return repr((moves_of(layout), layout.in_shapes, layout.out_shapes))
 
 
-def _linear(layout: Layout, backend: Backend) -> Linear | None:
-    return Linear(layout, backend) if _moves_all(layout) else None
+def _linear(layout: Layout, backend: Backend, fill: Any) -> Linear | None:
+    if layout.repeats or _regroups(layout):
+        return None
+    return Linear(layout, backend) if is_zero(fill) or not layout.has_holes else None
 
 
-def _moves_all(layout: Layout) -> bool:
-    regroups = layout.is_identity and len(layout.in_shapes) == len(layout.out_shapes) == 1
-    return layout.is_bijection and not regroups
+def _regroups(layout: Layout) -> bool:
+    return layout.is_identity and len(layout.in_shapes) == len(layout.out_shapes) == 1

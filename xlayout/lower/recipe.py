@@ -13,18 +13,21 @@ from typing import Any
 
 from xlayout.algebra import Layout
 from xlayout.algebra.program import Step
-from xlayout.backend import Backend
+from xlayout.backend import Backend, Moves
 from xlayout.lower.bound import bound, tables_of
-from xlayout.lower.holes import fill_holes
+from xlayout.lower.fill import is_zero
+from xlayout.lower.holes import copied_holes, fill_holes
 from xlayout.lower.linear import as_linear, form_of
 from xlayout.lower.moves import moves_of
 from xlayout.lower.relayout import program_of, relayout_of
 from xlayout.lower.tuned import tuned
+from xlayout_native.strided import ZEROS
 
 __all__ = ["Recipe", "recipe", "write_pieces"]
 
 _SMALL = 1 << 14  # elements; below, a strided copy costs more to set up than it saves
 _ROW = 256  # elements; no framework concatenates shorter rows as fast as it copies
+_LARGE = 1 << 22  # elements; below, a framework fills what is missing as fast as the kernel
 
 Recipe = Callable[..., Any]
 """Arrays in, one array out, or a tuple of several."""
@@ -61,7 +64,7 @@ def _compiled(layout: Layout, backend: Backend, fill: Any) -> Recipe:
     plain = _direct(layout, backend) or _program(layout, backend, fill)[0]
 
     def run(*arrays: Any) -> Any:
-        result = as_linear(layout, backend, arrays)
+        result = as_linear(layout, backend, arrays, fill)
         return plain(*arrays) if result is None else result
 
     return run
@@ -127,8 +130,7 @@ def _by_pieces(
 
 def _quick(layout: Layout, backend: Backend, fill: Any, recipe: Recipe) -> Recipe:
     """The recipe; in one call of the backend if there are elements, and only zeros in holes."""
-    zero = type(fill) is int and fill == 0  # not -0.0
-    alone = layout.out_size and (zero or not layout.has_holes)
+    alone = layout.out_size and (is_zero(fill) or not layout.has_holes)
     moves = moves_of(layout) if alone else None
     return backend.quick(recipe, moves, len(layout.in_shapes), layout.out_shapes)
 
@@ -152,11 +154,16 @@ def write_pieces(
     backend: Backend, layout: Layout, arrays: Sequence[Any], outputs: Sequence[Any], fill: Any
 ) -> None:
     """One strided copy per piece, from the arrays' memory into the outputs' memory."""
-    if layout.has_holes:
-        fill_holes(backend, layout, outputs, fill)
     sources = tuple(backend.strides(x) for x in arrays)
     targets = tuple(backend.strides(y) for y in outputs)
     moves = moves_of(layout, sources, targets)
+    if layout.has_holes:
+        holes = _holes(backend, layout, outputs)
+        if holes is not None and backend.batch_strides(arrays) is None:  # never tried on a GPU
+            row = backend.full((ZEROS,), fill, arrays[0])
+            if backend.move((*moves, *holes), (*arrays, row), outputs):
+                return
+        fill_holes(backend, layout, outputs, fill)
     if backend.move(moves, arrays, outputs):
         return
     for source, target, (address, to, loops) in moves:
@@ -167,3 +174,11 @@ def write_pieces(
         )
     for empty in (y for y in outputs if 0 in y.shape):
         backend.assign(empty, empty)  # writes nothing, but torch counts it as a write
+
+
+def _holes(backend: Backend, layout: Layout, outputs: Sequence[Any]) -> Moves | None:
+    """The holes as copies too, if all in one go is faster."""
+    rows = [shape[-1:] for shape in layout.out_shapes]
+    if layout.out_size < _LARGE or min(rows) < (_ROW,):
+        return None
+    return copied_holes(layout, ZEROS, tuple(backend.strides(y) for y in outputs))

@@ -51,7 +51,7 @@ def trace(backend: Backend, plan: Answer, arrays: Sequence[Any], fill: Any) -> A
     """
     steps, outputs, tables, whole = answered(plan)
     if whole is not None:
-        made = as_linear(whole, backend, arrays)
+        made = as_linear(whole, backend, arrays, fill)
         if made is not None:
             return made
     dims = arrays[0].shape
