@@ -36,7 +36,7 @@ GATES: dict[str, Callable[[Sequence[Any]], bool]] = {
 def linear(make: Callable[[], str | None], arrays: Sequence[Any]) -> Sequence[Any] | None:
     """The results, in the graph; None if plain ops should make them.
 
-    `make` returns the layout as text, or None if it is no bijection.
+    `make` returns the layout as text, or None if it has none.
     """
     if any(closed(arrays) for closed in GATES.values()):
         return None

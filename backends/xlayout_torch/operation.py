@@ -1,6 +1,6 @@
 """Operation: a layout that only moves elements, as one operation of torch, `xlayout::relayout`.
 
-It is linear and moves every element: its forward derivative is itself, its backward its inverse.
+It is linear and moves no element twice: its forward derivative is itself, its backward its inverse.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from xlayout_native.strided import MOST_WAYS, Moves, run_of
+from xlayout_native.strided import MOST_WAYS, ZEROS, Moves, keeps_order, run_of
 from xlayout_torch.writer import copy_by_torch, writer
 
 __all__ = ["Form", "parse", "relayout"]
@@ -23,11 +23,28 @@ Shapes = tuple[tuple[int, ...], ...]
 
 
 class Form(NamedTuple):
-    """A bijection between row-major tensors, in numbers."""
+    """A map between row-major tensors, in numbers.
+
+    Attributes:
+        moves: the copies; one more source than there are is a row of `ZEROS` of them.
+        sources, targets: the shapes.
+        dropped: the copies of such a row to what the sources have and no target gets.
+    """
 
     moves: Moves
     sources: Shapes
     targets: Shapes
+    dropped: Moves = ()
+
+    @property
+    def moved(self) -> Moves:
+        """The copies of elements."""
+        return tuple(move for move in self.moves if move[0] < len(self.sources))
+
+    @property
+    def holes(self) -> Moves:
+        """The copies of zeros."""
+        return self.moves[len(self.moved) :]
 
     @property
     def size(self) -> int:
@@ -35,9 +52,15 @@ class Form(NamedTuple):
         return sum(map(math.prod, self.targets))
 
     @property
+    def keeps_order(self) -> bool:
+        """Whether it only drops elements, or puts zeros between them."""
+        partial = self.holes or self.dropped
+        return bool(partial) and all(keeps_order(loops) for _, _, (_, _, loops) in self.moved)
+
+    @property
     def run(self) -> int:
         """How many elements stay side by side wherever they go."""
-        return min((run_of(loops) for _, _, (_, _, loops) in self.moves), default=0)
+        return min((run_of(loops) for _, _, (_, _, loops) in self.moved), default=0)
 
     @property
     def kind(self) -> Literal["weave", "deal", "turn"]:
@@ -50,7 +73,7 @@ class Form(NamedTuple):
         """
         run = self.run
         steps = {
-            (x // run, z // run) for _, _, (_, _, loops) in self.moves for n, x, z in loops if n > 1
+            (x // run, z // run) for _, _, (_, _, loops) in self.moved for n, x, z in loops if n > 1
         }
         if any(x == 1 and 1 < z <= MOST_WAYS for x, z in steps):
             return "weave"
@@ -60,9 +83,9 @@ class Form(NamedTuple):
         """The way back."""
         back = tuple(
             (target, source, (to, start, tuple((n, z, x) for n, x, z in loops)))
-            for source, target, (start, to, loops) in self.moves
+            for source, target, (start, to, loops) in self.moved
         )
-        return Form(back, self.targets, self.sources)
+        return Form((*back, *self.dropped), self.targets, self.sources, self.holes)
 
 
 @lru_cache(1024)
@@ -83,12 +106,18 @@ def relayout(arrays: Sequence[Any], form: str) -> list[Any]:
 
 @lru_cache(1024)
 def _writer(form: str) -> Callable[..., Any]:
-    moves, sources, targets = parse(form)
-    return writer(moves, sources, targets)
+    found = parse(form)
+    row = ((ZEROS,),) if found.holes else ()
+    return writer(found.moves, (*found.sources, *row), found.targets)
+
+
+def _all(arrays: Sequence[torch.Tensor], form: str) -> Sequence[torch.Tensor]:
+    """The arrays that are read, with the row of zeros."""
+    return (*arrays, arrays[0].new_zeros(ZEROS)) if parse(form).holes else arrays
 
 
 def _run(arrays: Sequence[torch.Tensor], form: str) -> list[torch.Tensor]:
-    given = [x.contiguous() for x in arrays]
+    given = _all([x.contiguous() for x in arrays], form)
     made = _writer(form)(given, None)
     if made is not None:
         return list(made)
@@ -99,6 +128,7 @@ def _run(arrays: Sequence[torch.Tensor], form: str) -> list[torch.Tensor]:
 
 def _by_views(arrays: Sequence[torch.Tensor], form: str) -> list[torch.Tensor]:
     """The same by ops that every transform has rules for, and the `vmap` of batched gradients."""
+    arrays = _all(arrays, form)
     whole = torch.cat([x.reshape(-1) for x in arrays])  # wrapped by all that wraps any of them
     ends = list(accumulate([x.numel() for x in arrays], initial=0))
     moves = tuple(
@@ -138,7 +168,7 @@ def _differentiable(arrays: Sequence[torch.Tensor], form: str) -> Sequence[torch
         made: Sequence[torch.Tensor] = _Linear.apply(form, *arrays)  # type: ignore[no-untyped-call]
         return made
     # Nothing records it, so it need not pass through the dispatcher again.
-    return _writer(form)(arrays, None) or _Linear.forward(form, *arrays)
+    return _writer(form)(_all(arrays, form), None) or _Linear.forward(form, *arrays)
 
 
 def _is_recorded(arrays: Sequence[torch.Tensor]) -> bool:

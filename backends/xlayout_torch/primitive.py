@@ -59,6 +59,9 @@ GATES: dict[str, Callable[[Form, Seen], bool]] = {
     "by lines": lambda form, seen: (
         form.run * seen.dtype.itemsize >= LINE and form.size * seen.dtype.itemsize < LARGE
     ),
+    "in order": lambda form, seen: (
+        form.keeps_order and form.size * seen.dtype.itemsize < LARGE  # it copies those well too
+    ),
     "many": lambda form, _seen: are_many(form.moves),
 }
 """Name -> whether it keeps the operation away from a layout of such tensors, here and now."""

@@ -18,6 +18,7 @@ from torch.testing._internal.two_tensor import TwoTensor  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from tests.native.test_gates import Dispatch  # noqa: E402
+from xlayout.algebra import Layout, Piece  # noqa: E402
 from xlayout_torch import autograd  # noqa: E402
 
 # From modules that torch itself imports.
@@ -35,6 +36,9 @@ OPS: dict[str, Op] = {
     "split qkv": lambda x: xl.split_qkv(x, heads=4, kv_heads=4),
     "fuse qkv": lambda x: xl.fuse_qkv(x, x[:128], x[128:256], heads=12, kv_heads=2),
     "three pieces": lambda x: xl.regroup(x, sizes=(128, 256, 384), groups=4),
+    "trim": lambda x: xl.trim(x, to=200, axis=1),
+    "pad": lambda x: xl.pad(x, to=300, axis=1),
+    "trim and transpose": xl.trim.layout(SHAPE, to=700) >> xl.matrix_transpose.layout((700, 256)),
     "a layout": xl.interleave.layout(SHAPE) >> xl.matrix_transpose.layout(SHAPE),
 }
 
@@ -130,7 +134,7 @@ def test_many_gradients_at_once() -> None:
 def test_a_transform_of_what_was_recorded_outside_of_it(name: str) -> None:
     x = leaf()
     made = torch.cat([y.reshape(-1) for y in leaves(OPS[name](x))])
-    numbers = torch.arange(x.numel()).reshape(SHAPE)
+    numbers = torch.arange(1, x.numel() + 1).reshape(SHAPE)  # and holes are 0
     order = torch.cat([y.reshape(-1) for y in leaves(OPS[name](numbers))])
 
     def back(cotangent: Any) -> Any:
@@ -138,7 +142,7 @@ def test_a_transform_of_what_was_recorded_outside_of_it(name: str) -> None:
         return torch.autograd.grad(made, x, cotangent, **keep)[0].reshape(-1)
 
     def wanted(cotangent: Any) -> Any:
-        return torch.zeros(x.numel()).index_add(0, order, cotangent)
+        return torch.zeros(1 + x.numel()).index_add(0, order, cotangent)[1:]
 
     one, other = torch.randn(2, made.numel())
     both = torch.func.vmap(back)(torch.stack([one, other]))
@@ -147,7 +151,8 @@ def test_a_transform_of_what_was_recorded_outside_of_it(name: str) -> None:
     assert torch.equal(value, wanted(one))
     assert torch.equal(tangent, wanted(other))
     slope = torch.func.grad(lambda c: (back(c * c) * wanted(other)).sum())
-    assert torch.equal(slope(one), 2 * one * wanted(other)[order])
+    beside_holes = torch.cat([torch.zeros(1), wanted(other)])
+    assert torch.equal(slope(one), 2 * one * beside_holes[order])
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])
@@ -264,8 +269,14 @@ def test_and_no_other_gate_does(
     assert found == OPERATION or "relayout" in found
 
 
-def test_layouts_that_are_no_bijection_are_plain() -> None:
-    assert recorded(xl.pad(leaf(), to=800)) != OPERATION
+def test_layouts_that_are_not_linear_are_plain() -> None:
+    assert recorded(xl.pad(leaf(), to=800, value=1)) != OPERATION
+    twice = Layout((SHAPE,), ((2, *SHAPE),), (Piece(0, 0, ((2, 0, 196608), (196608, 1, 1))),))
+    x = leaf()
+    made = twice(x)
+    assert recorded(made) != OPERATION
+    made.sum().backward()
+    assert (x.grad == 2).all()
 
 
 def test_very_many_pieces_are_plain() -> None:

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import xlayout as xl
-from tests.strategies import bijections
+from tests.strategies import bijections, several
 from tests.table import by_table
-from xlayout.algebra import Layout
+from xlayout.algebra import Layout, Piece
 from xlayout.lower.linear import form_of
 
 torch = pytest.importorskip("torch")
@@ -22,6 +22,7 @@ from torch._dynamo.testing import EagerAndRecordGraphs  # noqa: E402
 from torch.autograd import forward_ad  # noqa: E402
 
 from xlayout_torch import primitive  # noqa: E402
+from xlayout_torch.operation import parse  # noqa: E402
 
 # From modules that torch itself imports.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:.torch.jit")
@@ -37,7 +38,7 @@ def compiled_anew() -> Iterator[None]:
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every layout the operation, however small, and however long its runs."""
-    for name in ("small", "by lines"):
+    for name in ("small", "by lines", "in order"):
         monkeypatch.delitem(primitive.GATES, name)
 
 
@@ -46,6 +47,9 @@ LAYOUTS = {
     "zip": xl.interleave.layout((9, 24), axis=1),
     "rope": xl.rope_halves.layout((9, 24), heads=3, axis=1),
     "three pieces": xl.regroup.layout((9, 24), sizes=(4, 8, 12), groups=2, axis=1),
+    "trim": xl.trim.layout((9, 24), to=19, axis=1),
+    "pad": xl.pad.layout((9, 24), to=29, axis=1),
+    "other rows": xl.trim.layout((9, 24), to=7) >> xl.pad.layout((7, 24), to=8),
     "several in": xl.fuse_qkv.layout((8, 3), (4, 3), (4, 3), heads=2, kv_heads=1),
     "several out": xl.interleave.layout((16, 3))
     >> xl.split_qkv.layout((16, 3), heads=2, kv_heads=1),
@@ -163,16 +167,18 @@ def test_the_operation_keeps_the_rules_of_torch(name: str) -> None:
         torch.library.opcheck(op, (xs, form_of(layout, False)))
 
 
-@settings(max_examples=60)
-@given(st.data(), st.sampled_from([torch.uint8, torch.bfloat16, torch.float32, torch.complex128]))
-def test_the_operation_of_any_bijection(data: st.DataObject, dtype: Any) -> None:
-    layout = data.draw(bijections(24))
+@settings(max_examples=100)
+@given(
+    st.one_of(bijections(24), several(max_size=48)),
+    st.sampled_from([torch.uint8, torch.bfloat16, torch.float32, torch.complex128]),
+)
+def test_the_operation_of_any_layout(layout: Layout, dtype: Any) -> None:
     form = form_of(layout, False)
     if form is None:
         return
     numbers = [
-        np.arange(np.prod(s), dtype=np.float32).reshape(s) + k
-        for k, s in enumerate(layout.in_shapes)
+        np.arange(k, k + np.prod(s), dtype=np.float32).reshape(s)
+        for k, s in enumerate(layout.in_shapes, 1)
     ]
     arrays = [torch.from_numpy(x).to(dtype) for x in numbers]
     strided = [torch.stack([x, x], -1)[..., 0] for x in arrays]
@@ -181,3 +187,18 @@ def test_the_operation_of_any_bijection(data: st.DataObject, dtype: Any) -> None
         agree(tuple(torch.ops.xlayout.relayout(xs, form)), tuple(wanted))
         with xl.native(False):
             agree(tuple(torch.ops.xlayout.relayout(xs, form)), tuple(wanted))
+    assert parse(form).inverse().inverse() == parse(form)
+    back = tuple(torch.ops.xlayout.relayout(wanted, repr(tuple(parse(form).inverse()))))
+    again = by_table(layout.inverse(), [y.real.to(torch.float32).numpy() for y in wanted])
+    agree(back, tuple(torch.from_numpy(x).to(dtype) for x in again))
+
+
+def test_what_has_no_operation() -> None:
+    assert form_of(xl.pad.layout((3,), to=5), False, zero=False) is None
+    assert (
+        form_of(Layout(((3,),), ((2, 3),), (Piece(0, 0, ((2, 0, 3), (3, 1, 1))),)), False) is None
+    )
+    assert form_of(Layout.slice((12,), 1, 5), True) is None  # a view, which is allowed
+    every_other = xl.deinterleave.layout((64,)) >> Layout.slice((64,), 0, 31)
+    for scattered in (every_other, every_other.inverse()):  # its holes, or those of the way back
+        assert form_of(scattered, False) is None

@@ -79,6 +79,9 @@ SITUATIONS: dict[str, Callable[[Call], str]] = {
     "by lines": lambda _: graphs(
         lambda x: xl.interleave(x, axis=1, block=16), values((2048, 1024))
     ),
+    "in order": lambda _: graphs(
+        lambda x: xl.trim(x, axis=1, to=3), torch.zeros((1 << 21, 4), dtype=torch.uint8)
+    ),
     "many": many,
 }
 

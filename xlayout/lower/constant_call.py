@@ -14,7 +14,7 @@ from xlayout.algebra import Layout
 from xlayout.algebra.program import Step
 from xlayout.backend import Backend, ConstantCall, TracedArray
 from xlayout.lower.bound import bound
-from xlayout.lower.fill import check_fill
+from xlayout.lower.fill import check_fill, is_zero
 from xlayout.lower.linear import as_linear
 from xlayout.lower.traced import plan_of
 from xlayout.registry import backend_named
@@ -57,7 +57,7 @@ def constant_program(
     """
     if any(x[1:3] != seen[0][1:3] for x in seen):
         return None
-    steps, outputs, tables, form = plan_of(layout, mutable=True, views=False)
+    steps, outputs, tables, form = plan_of(layout, mutable=True, views=False, zero=is_zero(fill))
     if tables:
         return None
     if not (isinstance(form, str) and backend_named(framework).linear_pays(form, seen)):

@@ -147,7 +147,9 @@ def is_zero(value: Any) -> bool:
     >>> is_zero(0), is_zero(-0.0)
     (True, False)
     """
-    return type(value) is int and value == 0
+    if type(value) is int and value == 0:  # noqa: SIM103 -- a dynamic number is no constant, but compared it is
+        return True
+    return False
 
 
 def checked(run: Callable[..., Any], value: Any, argument: str = "fill") -> Callable[..., Any]:

@@ -77,21 +77,25 @@ def as_linear(
     return made[0] if len(made) == 1 else tuple(made)
 
 
-def form_of(layout: Layout, views: bool) -> str | None:
-    """A bijection as text: (moves, input shapes, output shapes), all row-major.
-
-    None for any other layout, and if `views` are allowed, for one whose outputs are all views.
-    """
-    if not layout.is_bijection or _regroups(layout) or (views and None not in views_of(layout)):
-        return None
-    return repr((moves_of(layout), layout.in_shapes, layout.out_shapes))
-
-
 def _linear(layout: Layout, backend: Backend, fill: Any) -> Linear | None:
-    if layout.repeats or _regroups(layout):
+    return Linear(layout, backend) if _is_linear(layout, is_zero(fill)) else None
+
+
+def form_of(layout: Layout, views: bool, zero: bool = True) -> str | None:
+    """A layout as text: (moves, input shapes, output shapes, dropped), all row-major.
+
+    Moves are those of `Linear`; `dropped` are the moves of the inverse that only fill its holes.
+    None for what is not linear, as with holes unless they are `zero`; for what moves nothing; for
+    holes that are no boxes; and if `views` are allowed, for one whose outputs are all views.
+    """
+    if not _is_linear(layout, zero) or (views and None not in views_of(layout)):
         return None
-    return Linear(layout, backend) if is_zero(fill) or not layout.has_holes else None
+    holes, dropped = copied_holes(layout, ZEROS), copied_holes(layout.inverse(), ZEROS)
+    if holes is None or dropped is None:
+        return None
+    return repr(((*moves_of(layout), *holes), layout.in_shapes, layout.out_shapes, dropped))
 
 
-def _regroups(layout: Layout) -> bool:
-    return layout.is_identity and len(layout.in_shapes) == len(layout.out_shapes) == 1
+def _is_linear(layout: Layout, zero: bool) -> bool:
+    regroups = layout.is_identity and len(layout.in_shapes) == len(layout.out_shapes) == 1
+    return not (regroups or layout.repeats) and (zero or not layout.has_holes)

@@ -42,7 +42,7 @@ def recipe(layout: Layout, backend: Backend, fill: Any) -> Recipe:
     if direct is not None:
         if small:
             return _quick(layout, backend, fill, direct)
-        each = _written(layout, backend, direct)
+        each = _written(layout, backend, _linear(layout, backend, True, direct))
         if len(layout.out_shapes) == 1:
             return each
         # Where copies are batched, as on a GPU, one `move` makes all outputs.
@@ -53,6 +53,7 @@ def recipe(layout: Layout, backend: Backend, fill: Any) -> Recipe:
         # A single step is one call already, but padding takes longer than zeros and the kernel.
         alone = len(steps) == 1 and not layout.has_holes
         return program if alone else _quick(layout, backend, fill, program)
+    program = _linear(layout, backend, is_zero(fill), program)
     by_pieces = _by_pieces(layout, backend, fill, program, _joined(layout, steps))
     if layout.has_holes:
         return backend.quick(by_pieces, None, len(layout.in_shapes), layout.out_shapes)
@@ -89,15 +90,27 @@ def _written(layout: Layout, backend: Backend, otherwise: Recipe) -> Recipe:
     """Row-major arrays in one go, if the backend can; `otherwise` for all others."""
     moves = moves_of(layout)
     write = backend.writer(moves, layout.in_shapes, layout.out_shapes)
-    form = cache(lambda: form_of(layout, False))
 
     def run(*arrays: Any) -> Any:
-        made = write(arrays, None) or backend.linear(form, arrays)
+        made = write(arrays, None)
         if made is None:
             return otherwise(*arrays)
         return made[0] if len(made) == 1 else tuple(made)
 
     return backend.quick(run, moves, len(layout.in_shapes), layout.out_shapes)
+
+
+def _linear(layout: Layout, backend: Backend, zero: bool, otherwise: Recipe) -> Recipe:
+    """One operation that autograd sees, if the backend has one for these arrays."""
+    form = cache(lambda: form_of(layout, False, zero))
+
+    def run(*arrays: Any) -> Any:
+        made = backend.linear(form, arrays)
+        if made is None:
+            return otherwise(*arrays)
+        return made[0] if len(made) == 1 else tuple(made)
+
+    return run
 
 
 def _joined(layout: Layout, steps: Sequence[Step]) -> int | None:

@@ -11,7 +11,7 @@ from xlayout.backend import Backend, CallKey, Run, Runs
 from xlayout.errors import ShapeError
 from xlayout.lower.calls import caller, common_backend, kind_of, look_up, make_room
 from xlayout.lower.constant_call import constant_call, program_of_call
-from xlayout.lower.fill import as_number, check_fill
+from xlayout.lower.fill import as_number, check_fill, is_zero
 from xlayout.lower.moves import views_of
 from xlayout.lower.recipe import Recipe, recipe, write_pieces
 from xlayout.lower.traced import plan_layout, trace
@@ -130,7 +130,7 @@ def _traced(
     backend: Backend, layout: Layout, arrays: Sequence[Any], fill: Any, *, views: bool
 ) -> Any:
     id(layout)  # makes Dynamo guard the identity of the layout, not only its type
-    plan = layout._constant(plan_layout, not backend.immutable, views)
+    plan = layout._constant(plan_layout, not backend.immutable, views, is_zero(fill))
     return trace(backend, plan, arrays, fill)
 
 

@@ -70,22 +70,23 @@ def plan_op(
     options: tuple[tuple[str, Any], ...],
     mutable: bool,
     views: bool,
+    zero: bool,
 ) -> Plan:
     """The plan of an op on shapes that may hold stand-ins; its layout's function by name."""
-    return plan_of(function_named(named)(*args, **dict(options)), mutable, views)
+    return plan_of(function_named(named)(*args, **dict(options)), mutable, views, zero)
 
 
 @answering
-def plan_layout(layout: Layout, mutable: bool, views: bool) -> Plan:
+def plan_layout(layout: Layout, mutable: bool, views: bool, zero: bool) -> Plan:
     """The plan of a layout whose shapes may hold stand-ins."""
-    return plan_of(layout, mutable, views)
+    return plan_of(layout, mutable, views, zero)
 
 
-def plan_of(layout: Layout, mutable: bool, views: bool) -> Plan:
+def plan_of(layout: Layout, mutable: bool, views: bool, zero: bool) -> Plan:
     """A layout's program, for `trace`.
 
     `mutable`: results may be written into, so they are copies unless `views` are allowed; and the
-    compiler takes text as a constant, but not objects.
+    compiler takes text as a constant, but not objects. `zero`: that is what holes are filled with.
     """
     program = program_of(layout)
     if mutable and not views:
@@ -96,7 +97,7 @@ def plan_of(layout: Layout, mutable: bool, views: bool) -> Plan:
     opened = any(n >= _LIMIT for shape in layout.in_shapes for n in shape)
     if program.gathers and opened:
         raise _depends_error()
-    whole = None if opened else form_of(layout, views) if mutable else layout
+    whole = None if opened else form_of(layout, views, zero) if mutable else layout
     return steps, program.outputs, tables_of(layout, program), whole
 
 

@@ -16,7 +16,7 @@ from xlayout.backend import Backend, CallKey, Runs
 from xlayout.lower.calls import any_sharded, caller, common_backend, look_up, make_room
 from xlayout.lower.constant_call import constant_call
 from xlayout.lower.donated import run_donated
-from xlayout.lower.fill import check_fill
+from xlayout.lower.fill import check_fill, is_zero
 from xlayout.lower.named import name_of
 from xlayout.lower.recipe import Recipe, recipe
 from xlayout.lower.run import refuse_while_tracing, run
@@ -269,4 +269,5 @@ class Engine:
         touched = [self._touched(len(shape), options) for shape in given]
         shapes = stand_ins(backend, given, touched, self.name)
         told = self._layout_name, self._args(tuple(shapes)), tuple(options.items())
-        return trace(backend, plan_op(*told, not backend.immutable, views), arrays, fill)
+        plan = plan_op(*told, not backend.immutable, views, is_zero(fill))
+        return trace(backend, plan, arrays, fill)
