@@ -193,6 +193,31 @@ def test_the_operation_of_any_layout(layout: Layout, dtype: Any) -> None:
     agree(back, tuple(torch.from_numpy(x).to(dtype) for x in again))
 
 
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize(
+    "padded",
+    [lambda x, v: xl.pad(x, axis=1, to=29, value=v), lambda x, v: LAYOUTS["pad"](x, fill=v)],
+    ids=["an op", "a layout"],
+)
+@pytest.mark.parametrize("numbers", [(0, 1, 2, 3, 0), (1.5, 0, 2.5, -0.0), (4, 0, 5)])
+def test_zeros_alone_are_its_holes(padded: Any, numbers: tuple[float, ...]) -> None:
+    x = values((9, 24))
+    found = EagerAndRecordGraphs()
+    call = torch.compile(padded, fullgraph=True, backend=found)
+    for value in numbers:
+        wanted = torch.nn.functional.pad(x, (0, 5), value=value)
+        made = call(x, value)
+        assert torch.equal(made.view(torch.int32), wanted.view(torch.int32))
+    texts = [str(graph.graph) for graph in found.graphs]
+    assert sum("xlayout.relayout" in text for text in texts) == 1
+
+
+def test_holes_break_no_runs() -> None:
+    form = parse(form_of(LAYOUTS["pad"], False) or "")
+    assert (form.run, form.kind) == (24, "turn")
+    assert parse(repr(tuple(form.inverse()))).run == 24
+
+
 def test_what_has_no_operation() -> None:
     assert form_of(xl.pad.layout((3,), to=5), False, zero=False) is None
     assert (

@@ -130,6 +130,24 @@ def test_it_comes_from_the_size_on_that_was_measured(kind: str, dtype: str) -> N
         assert (NAME in graphs(call, x)) is comes
 
 
+TURNED = xl.trim.layout((1 << 23, 4), axis=1, to=3) >> xl.matrix_transpose.layout((1 << 23, 3))
+
+
+@pytest.mark.parametrize(
+    ("rows", "call", "comes"),
+    [
+        (1 << 23, lambda x: xl.trim(x, axis=1, to=3), False),
+        (1 << 23, TURNED, True),
+        (1 << 22, lambda x: xl.pad(x, axis=1, to=7), False),
+        (primitive.LARGE // 7 + 1, lambda x: xl.pad(x, axis=1, to=7), True),
+    ],
+    ids=["cut", "cut and turned", "padded", "padded, and large"],
+)
+def test_rows_that_are_cut_or_padded(rows: int, call: Call, comes: bool) -> None:
+    x = torch.zeros((rows, 4), dtype=torch.uint8)
+    assert (NAME in graphs(call, x)) is comes
+
+
 @pytest.mark.parametrize("call", [xl.matrix_transpose, lambda x: xl.pad(x, to=40), xl.unstack])
 def test_a_compiled_call_is_guarded_by_few_facts(call: Call) -> None:
     """Guards are checked on every call; in the general form there would be twice as many."""
