@@ -63,21 +63,29 @@ class Form(NamedTuple):
         return min((run_of(loops) for _, _, (_, _, loops) in self.moved), default=0)
 
     @property
-    def kind(self) -> Literal["weave", "deal", "turn"]:
+    def kind(self) -> Literal["weave", "deal", "apart", "turn"]:
         """Whether runs that are neighbours on one side stay near, in the results or the inputs.
+
+        If they do, and lie in several arrays on the other side, they are set apart, or were.
 
         >>> Form(((0, 0, (0, 0, ((2, 9, 1), (9, 1, 2)))),), ((18,),), ((18,),)).kind
         'weave'
         >>> Form(((0, 0, (0, 0, ((2, 1, 9), (9, 2, 1)))),), ((18,),), ((18,),)).kind
         'deal'
+        >>> Form(tuple((0, k, (k, 0, ((9, 2, 1),))) for k in (0, 1)), ((18,),), ((9,), (9,))).kind
+        'apart'
         """
         run = self.run
         steps = {
             (x // run, z // run) for _, _, (_, _, loops) in self.moved for n, x, z in loops if n > 1
         }
-        if any(x == 1 and 1 < z <= MOST_WAYS for x, z in steps):
-            return "weave"
-        return "deal" if any(z == 1 and 1 < x <= MOST_WAYS for x, z in steps) else "turn"
+        weaves = any(x == 1 and 1 < z <= MOST_WAYS for x, z in steps)
+        deals = any(z == 1 and 1 < x <= MOST_WAYS for x, z in steps)
+        if not (weaves or deals):
+            return "turn"
+        if len(self.sources) + len(self.targets) > 2:
+            return "apart"
+        return "weave" if weaves else "deal"
 
     def inverse(self) -> Form:
         """The way back."""

@@ -25,6 +25,7 @@ __all__ = ["FROM", "GATES", "LARGE", "linear", "linear_pays"]
 FROM = {
     "weave": (2, 2, 2, 4),
     "deal": (16, 2, 8, 16),
+    "apart": (1, 2, 4, 16),
     "turn": (2, 4, 16, 8),
 }
 """Megabytes from which the operation is faster than Inductor's loops, by the kind of layout, if 1,

@@ -115,6 +115,7 @@ def test_and_no_other_gate_does(name: str, monkeypatch: pytest.MonkeyPatch) -> N
 AT: dict[str, Callable[[int], tuple[tuple[int, ...], Call]]] = {
     "weave": lambda n: ((n // 1024, 1024), zipped),
     "deal": lambda n: ((n // 1024, 1024), lambda x: xl.deinterleave(x, axis=1)),
+    "apart": lambda n: ((n // 1024, 512, 2), lambda x: xl.unstack(x, axis=-1)),
     "turn": lambda n: ((n // 1024, 1024), xl.matrix_transpose),
 }
 
