@@ -164,9 +164,8 @@ class Backend(Protocol):
 
         None if there is no such operation, or plain operations are faster. `make()` describes the
         layout, and should be called only if the operation may be used. Where arrays are immutable
-        it returns an `xlayout.lower.linear.Linear`, or None for a layout that is not linear or
-        moves nothing; elsewhere (moves, input shapes, output shapes) of row-major arrays as text,
-        which a compiler can treat as a constant, or None for one that is no bijection either.
+        it returns an `xlayout.lower.linear.Linear`; elsewhere the text of `form_of` there, which a
+        compiler can treat as a constant. None for a layout that is not linear, or moves nothing.
         """
 
     def linear_pays(self, form: str, seen: Sequence[TracedArray], /) -> bool:

@@ -1,7 +1,7 @@
 """Linear: a layout as one value, for backends that have an operation for it.
 
 Its transpose is its inverse, and its batched form is its lift: differentiation and vmap need no
-other rules. What it drops are zeros in its transpose, and so are its holes in itself.
+other rules. Its holes are zeros, and what it drops is a hole of its transpose.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Linear:
         return self.layout.out_shapes
 
     def moves(self, strides: Sequence[tuple[int, ...]], /) -> Moves | None:
-        """Strided copies from inputs with these strides to row-major outputs; None if too many.
+        """Strided copies from inputs with these strides to row-major outputs.
 
-        What no input goes to is copied from one more, a row of zeros.
+        What no input goes to is copied from one more, a row of zeros. None if that is no box.
         """
         holes = copied_holes(self.layout, ZEROS)
         return None if holes is None else (*moves_of(self.layout, tuple(strides)), *holes)
