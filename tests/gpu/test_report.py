@@ -6,8 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from bench.gpu.ask import ROOT
-from bench.gpu.report import file_of, misses, record, table
+from bench.gpu.report import WANTED, file_of, misses, record, table
+from xlayout.bench.cases import CASES
 
 
 def figure(share: float) -> dict[str, float]:
@@ -78,6 +81,12 @@ def test_what_is_below_its_target_is_named() -> None:
         "misses: interleave rows, uint8, 64 MB: xlayout 0.94; wanted 0.95",
         "misses: state dict of 999, uint8, 64 MB: apply_many 0.80; wanted 0.83",
     ]
+
+
+@pytest.mark.parametrize("op", CASES)
+def test_every_op_of_the_grid_is_judged(op: str) -> None:
+    there = CASES[op].family in WANTED
+    assert len(list(misses([row(op, 0.01)]))) == there
 
 
 def test_a_state_dict_without_a_batch_misses() -> None:
