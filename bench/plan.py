@@ -11,7 +11,7 @@ from xlayout.bench.rows import Key, Row, Settings
 
 __all__ = ["FAMILIES", "FULL", "QUICK", "SIZE", "Grid", "left_out"]
 
-FAMILIES = ("rows", "zips", "transposes", "compounds", "small calls")
+FAMILIES = ("rows", "zips", "transposes", "compounds", "edges", "small calls")
 MB = 1 << 20
 SIZE = 1 << 10
 """Bytes of a small call."""

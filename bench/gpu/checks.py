@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from bench.gpu.timing import Figure
+from xlayout.bench.cases import CASES
 
-__all__ = ["Calls", "contest", "measured", "show", "told", "troubles"]
+__all__ = ["OPS", "Calls", "contest", "measured", "show", "told", "troubles"]
 
 Calls = Mapping[str, Callable[[], Any]]
 Cell = dict[str, float] | str
@@ -19,6 +20,9 @@ OPTIONAL = ("pallas",)
 """No part of the library: that another version cannot run it is a finding."""
 
 WRONG = "wrong answer"
+
+OPS = tuple(op for op, made in CASES.items() if made.family != "edges")
+"""The ops that are measured: those that a target rests on, or a decision. A run has few minutes."""
 
 
 def contest(

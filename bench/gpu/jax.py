@@ -22,12 +22,12 @@ import ml_dtypes
 import numpy as np
 
 import xlayout as xl
-from bench.gpu.checks import Calls, contest, measured, show
+from bench.gpu.checks import OPS, Calls, contest, measured, show
 from bench.gpu.speed import FIRST, options
 from bench.gpu.timing import ROUNDS, Figure, figure_of
 from xlayout.bench.answers import UNSIGNED, answer, elements
 from xlayout.bench.by_jax import WORDS
-from xlayout.bench.cases import CASES, Case, make_case
+from xlayout.bench.cases import Case, make_case
 from xlayout.bench.contest import parts_of
 from xlayout.bench.hands import Permute
 from xlayout.bench.words import fresh
@@ -42,7 +42,7 @@ ENOUGH = 2e-2
 
 def rows(mib: int, dtype: str, only: str) -> Iterator[dict[str, Any]]:
     """The figures of each op."""
-    for op in CASES:
+    for op in OPS:
         if only in op:
             row = {"framework": "jax", "op": op, "dtype": dtype, "mib": mib}
             yield measured(row, partial(figures, op, dtype, mib))

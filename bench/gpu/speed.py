@@ -18,11 +18,11 @@ from typing import Any
 
 import torch
 
-from bench.gpu.checks import contest, measured, show
+from bench.gpu.checks import OPS, contest, measured, show
 from bench.gpu.timing import race
 from xlayout.bench.answers import answer, elements
 from xlayout.bench.by_torch import WORDS
-from xlayout.bench.cases import CASES, make_case
+from xlayout.bench.cases import make_case
 from xlayout.bench.contest import parts_of
 from xlayout.bench.words import fresh
 
@@ -38,7 +38,7 @@ DEVICE = "cuda" if CUDA else "cpu"
 
 def rows(mib: int, dtype: str, only: str, *, compiled: bool) -> Iterator[dict[str, Any]]:
     """The figures of each op."""
-    for op in CASES:
+    for op in OPS:
         if only in op:
             row = {"framework": "torch", "op": op, "dtype": dtype, "mib": mib}
             yield measured(row, partial(figures, op, dtype, mib, compiled=compiled))

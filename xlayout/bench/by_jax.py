@@ -20,7 +20,13 @@ from xlayout.bench.words import Words, by_einops, fresh
 
 __all__ = ["WORDS", "jax_contest"]
 
-WORDS = Words(permute=jnp.transpose, own=lambda x: x, concatenate=jnp.concatenate, stack=jnp.stack)
+WORDS = Words(
+    permute=jnp.transpose,
+    own=lambda x: x,
+    concatenate=jnp.concatenate,
+    stack=jnp.stack,
+    pad=lambda x, axis, more: jnp.pad(x, [(0, more * (k == axis)) for k in range(x.ndim)]),
+)
 
 _KINDS = {"uint8": np.uint8, "float32": np.float32, "bfloat16": ml_dtypes.bfloat16}
 
@@ -38,7 +44,8 @@ def jax_contest(case: Case, content: Bits, dtype: str, *, threads: int) -> Conte
         "xlayout compiled": _on(jax.jit(lambda *xs: case.ours(*xs)), xs),
     }
     calls |= by_einops(case, xs, WORDS)
-    source, target = _small_pages(content.nbytes), _small_pages(content.nbytes)
+    source = _small_pages(content.nbytes)
+    target = _small_pages(case.layout.out_size * content.itemsize)
     source[:] = target[:] = 1
     units = memcpys(source, target, threads)
     return Contest(calls, units, jax.block_until_ready)

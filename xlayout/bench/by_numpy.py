@@ -16,13 +16,14 @@ WORDS = Words(
     own=np.ascontiguousarray,
     concatenate=np.concatenate,
     stack=np.stack,
+    pad=lambda x, axis, more: np.pad(x, [(0, more * (k == axis)) for k in range(x.ndim)]),
     write=np.copyto,
 )
 
 
 def numpy_contest(case: Case, content: Bits, *, threads: int) -> Contest:
     """The calls of a case on numpy arrays."""
-    target = np.zeros_like(content)
+    target = np.zeros(case.layout.out_size, content.dtype)
     xs = parts_of(content, case.layout.in_shapes)
     ys = parts_of(target, case.layout.out_shapes)
     calls = eager_calls(case, xs, ys, WORDS)

@@ -24,6 +24,7 @@ WORDS = Words(
     own=torch.Tensor.contiguous,
     concatenate=torch.cat,
     stack=lambda xs, axis, **out: torch.stack(tuple(xs), axis, **out),
+    pad=lambda x, axis, more: torch.nn.functional.pad(x, (0, 0) * (x.ndim - 1 - axis) + (0, more)),
     write=lambda target, view: target.copy_(view),
 )
 
@@ -34,7 +35,7 @@ def torch_contest(
     """The calls of a case on torch tensors."""
     source = torch.empty(content.size, dtype=getattr(torch, dtype))
     _bytes(source)[:] = content.view(np.uint8)
-    target = torch.zeros_like(source)
+    target = torch.zeros(case.layout.out_size, dtype=source.dtype)
     xs = parts_of(source, case.layout.in_shapes)
     ys = parts_of(target, case.layout.out_shapes)
     calls = eager_calls(case, xs, ys, WORDS)

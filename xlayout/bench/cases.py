@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape
-from xlayout.bench.hands import Cut, Hand, Join, Permute, Stack
+from xlayout.bench.case import WIDTH, Case
+from xlayout.bench.edges import pad_columns, pad_rows, trim_columns
+from xlayout.bench.hands import Cut, Join, Permute, Stack
 from xlayout.ops import (
     deinterleave,
     from_tiles,
@@ -27,28 +28,10 @@ from xlayout.ops import (
 
 __all__ = ["CASES", "Case", "make_case"]
 
-WIDTH = 4096
 LAYERS = 32
 PARTS = 8
 HEADS: dict[str, Any] = {"heads": 32, "kv_heads": 8}
 COLOURS, SIDE, PATCH = 3, 14, 16  # of an image: channels, patches along a side, pixels along theirs
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """An op at one size.
-
-    Args:
-        layout: what the op does, which also defines the answer; its inputs are the op's.
-        ours: the op, on arrays; takes `out=`.
-        hand: the same in a framework's own ops.
-        einops: pattern and sizes, if einops can express it.
-    """
-
-    layout: Layout
-    ours: Callable[..., Any]
-    hand: Hand
-    einops: tuple[str, dict[str, int]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,5 +272,8 @@ CASES: dict[str, _Op] = {
     "rope and transpose": _Op("compounds", _rope_and_transpose),
     "images to patches": _Op("compounds", _patched),
     "patches to images": _Op("compounds", _unpatched),
+    "pad rows": _Op("edges", pad_rows),
+    "pad columns": _Op("edges", pad_columns),
+    "trim columns": _Op("edges", trim_columns),
 }
 """Name -> family and maker, for any number of elements from about a million."""

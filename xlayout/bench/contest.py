@@ -85,8 +85,10 @@ def parts_of(flat: Any, shapes: Iterable[tuple[int, ...]]) -> list[Any]:
 def memcpys(source: NDArray[np.uint8], target: NDArray[np.uint8], threads: int) -> dict[str, Call]:
     """The two fastest ways to copy bytes: torch's `copy_`, and the kernel's with streaming stores.
 
-    If neither is installed, numpy's.
+    If neither is installed, numpy's. If one side is longer, what is left of it is not copied.
     """
+    size = min(source.size, target.size)
+    source, target = source[:size], target[:size]
     calls: dict[str, Call] = {}
     if find_spec("torch"):
         import torch

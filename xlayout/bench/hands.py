@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from xlayout.algebra.shapes import Shape
 
-__all__ = ["Cut", "Hand", "Join", "Permute", "Stack"]
+__all__ = ["Cut", "Hand", "Join", "Pad", "Permute", "Stack"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,5 +42,13 @@ class Cut:
     sizes: tuple[int, ...]
 
 
-Hand: TypeAlias = Permute | Join | Stack | Cut
+@dataclass(frozen=True, slots=True)
+class Pad:
+    """One array, with so many zeros more at the end of an axis."""
+
+    axis: int
+    more: int
+
+
+Hand: TypeAlias = Permute | Join | Stack | Cut | Pad
 """How one writes the op by a framework's own ops."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from xlayout.algebra.shapes import Shape
 from xlayout.bench.cases import Case
-from xlayout.bench.hands import Cut, Hand, Join, Permute, Stack
+from xlayout.bench.hands import Cut, Hand, Join, Pad, Permute, Stack
 from xlayout.bench.timing import Call
 
 __all__ = ["Words", "by_einops", "eager_calls", "fresh", "into"]
@@ -25,6 +25,7 @@ class Words:
         own: copies a view into row-major memory; the identity where there are no views.
         concatenate: (arrays, axis), and `out=` if the framework can write into arrays.
         stack: (arrays, axis), and `out=`.
+        pad: (array, axis, count) adds so many zeros at the end of an axis.
         write: (target, view) copies the view into the target, if the framework can.
     """
 
@@ -32,6 +33,7 @@ class Words:
     own: Callable[[Any], Any]
     concatenate: Callable[..., Any]
     stack: Callable[..., Any]
+    pad: Callable[[Any, int, int], Any]
     write: Callable[[Any, Any], object] = lambda _target, _view: None
 
 
@@ -39,7 +41,10 @@ def fresh(hand: Hand, shapes: Sequence[Shape], words: Words) -> Callable[..., An
     """The op as a function from arrays to an array, or to a list of arrays of these shapes."""
     # As variables, because torch 2.11 cannot compile a call of an object's attribute.
     permute, own, concatenate, stack = words.permute, words.own, words.concatenate, words.stack
+    pad = words.pad
     match hand:
+        case Pad(axis, more):
+            return lambda x: pad(x, axis, more)
         case Stack(axis):
             return lambda *xs: stack(xs, axis)
         case Join(parts, axis):
@@ -75,11 +80,20 @@ def into(hand: Hand, words: Words) -> Callable[[Sequence[Any], Sequence[Any]], A
         words.stack(xs, hand.axis, out=ys[0])
         return ys
 
+    def pad(xs: Sequence[Any], ys: Sequence[Any]) -> Any:
+        assert isinstance(hand, Pad)
+        before = (slice(None),) * hand.axis
+        ys[0][(*before, slice(-hand.more))] = xs[0]
+        ys[0][(*before, slice(-hand.more, None))] = 0
+        return ys
+
     match hand:
         case Join():
             return join
         case Stack():
             return stack
+        case Pad():
+            return pad
         case _:
             return write
 
