@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 import xlayout as xl
 import xlayout_native
 import xlayout_numpy
+import xlayout_torch
 from tests.strategies import layouts, several
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import bounds
 from xlayout.algebra.strided import row_major
-from xlayout.lower import recipe
+from xlayout.errors import ShapeError
+from xlayout.lower import recipe, run
 from xlayout.lower.holes import copied_holes, fill_holes, holes_of
 
 
@@ -93,6 +95,79 @@ def test_of_many_long_rows_holes_are_copies_too(
         out = make(np.full(wanted.shape[::-1], 9, np.float32)).T  # column-major
         xl.pad(make(values), value=value, out=out, **options)
         assert np.array_equal(out, wanted)
+
+
+@pytest.mark.skipif(not xlayout_native.available, reason="by the kernel")
+@pytest.mark.parametrize("make", [np.asarray, torch.from_numpy], ids=["numpy", "torch"])
+@pytest.mark.parametrize("shape", [(3, 4), (100, 3), (3, 5000), (2000, 100)])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_write_after_the_first_is_one_copy(
+    make: Callable[[Any], Any], shape: tuple[int, int], axis: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    to = shape[axis] + 3
+    layout = xl.pad.layout(shape, axis=axis, to=to)
+    wider = [(0, 3 * (k == axis)) for k in range(2)]
+    values = np.arange(1, shape[0] * shape[1] + 1, dtype=np.float32).reshape(shape)
+    out = make(np.full(layout.out_shape, 9, np.float32))
+    writes = (lambda x: xl.pad(x, axis=axis, to=to, out=out)), (lambda x: layout(x, out=out))
+    for write in writes:
+        write(make(values))
+    monkeypatch.delattr(run, "write_pieces")
+    for k, write in enumerate(writes, 2):
+        out[:] = 9
+        assert write(make(values * k)) is out
+        assert np.array_equal(out, np.pad(values * k, wider))
+
+
+@pytest.mark.parametrize("value", [1, -0.0, 0])
+def test_what_is_written_over_and_over_is_what_was_asked_for(value: float) -> None:
+    x, out = np.ones((3, 4), np.float32), np.zeros((3, 6), np.float32)
+    for number in (value, 0, 7, value):
+        xl.pad(x, axis=1, to=6, value=number, out=out)
+        wanted = np.pad(x, ((0, 0), (0, 2)), constant_values=number)
+        assert np.array_equal(out.view(np.int32), wanted.view(np.int32))
+        xl.pad.layout((3, 4), axis=1, to=6)(x, out=out, fill=number)
+        assert np.array_equal(out.view(np.int32), wanted.view(np.int32))
+
+
+def test_a_dtype_without_zeros_is_refused_whatever_was_written_before() -> None:
+    layout = xl.pad.layout((3, 4), axis=1, to=6)
+    for dtype, fill in ((torch.float32, 0), (torch.float8_e8m0fnu, 1)):
+        x, out = torch.ones((3, 4)).to(dtype), torch.ones((3, 6)).to(dtype)
+        layout(x, out=out, fill=fill)
+        xl.pad(x, axis=1, to=6, value=fill, out=out)
+    for write in (layout, lambda x, **o: xl.pad(x, axis=1, to=6, **o)):
+        for _ in range(2):
+            with pytest.raises(ShapeError, match="float8_e8m0fnu"):
+                write(x, out=out)
+
+
+def test_short_rows_of_many_are_filled_by_the_framework(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, out = np.ones((20_000, 3), np.float32), np.ones((20_000, 4), np.float32)
+    for _ in range(2):
+        xl.pad(x, axis=1, to=4, out=out)
+    monkeypatch.delattr(run, "write_pieces")
+    with pytest.raises(NameError, match="write_pieces"):
+        xl.pad(x, axis=1, to=4, out=out)
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (5000, 1000)])
+def test_on_a_gpu_holes_are_filled_first(
+    shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(xlayout_torch, "batch_strides", lambda xs: tuple(x.stride() for x in xs))
+    filled = []
+
+    def counted(*given: Any) -> None:
+        filled.append(given)
+        fill_holes(*given)
+
+    monkeypatch.setattr(recipe, "fill_holes", counted)
+    x, out = torch.ones(shape), torch.full((shape[0], shape[1] + 1), 9.0)
+    for _ in range(2):
+        xl.pad(x, axis=1, to=shape[1] + 1, out=out)
+    assert len(filled) == 2
+    assert torch.equal(out, torch.nn.functional.pad(x, (0, 1)))
 
 
 @pytest.mark.parametrize(

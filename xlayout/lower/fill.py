@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from math import inf
 from typing import Any
 
@@ -10,7 +11,7 @@ from xlayout.algebra.shapes import a_type
 from xlayout.errors import ShapeError
 from xlayout.registry import backend_of, submodule
 
-__all__ = ["as_number", "check_fill", "checked", "is_held", "is_zero"]
+__all__ = ["as_number", "check_fill", "checked", "has_zero", "is_held", "is_zero"]
 
 # The greatest finite number of a float, and whether it has infinities.
 _FLOATS = {
@@ -150,6 +151,16 @@ def is_zero(value: Any) -> bool:
     if type(value) is int and value == 0:  # noqa: SIM103 -- a dynamic number is no constant, but compared it is
         return True
     return False
+
+
+@lru_cache(256)
+def has_zero(dtype: Any) -> bool:
+    """Whether a dtype can hold 0."""
+    try:
+        check_fill(dtype, 0)
+    except ShapeError:
+        return False
+    return True
 
 
 def checked(run: Callable[..., Any], value: Any, argument: str = "fill") -> Callable[..., Any]:

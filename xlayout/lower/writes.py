@@ -8,22 +8,48 @@ from typing import Any
 
 from xlayout.algebra import Layout
 from xlayout.backend import Backend
+from xlayout.lower.fill import has_zero
+from xlayout.lower.holes import copied_holes
 from xlayout.lower.moves import moves_of
+from xlayout_native.strided import ZEROS
 
 __all__ = ["Write", "as_outputs", "is_nested", "write_of"]
+
+_SMALL = 1 << 14  # elements; of more, if they are in short rows, frameworks fill holes faster
+_ROW = 64
 
 Write = Callable[[tuple[Any, ...], Any], Any]
 """(arrays, out) -> the arrays written into; None, with nothing written, if it cannot take these."""
 
 
 def write_of(backend: Backend, layout: Layout) -> Write | None:
-    """A function that writes a layout in one go; None if holes have to be filled first."""
-    if layout.has_holes or not layout.out_size:
+    """A function that writes a layout in one go, with zeros in its holes; None if there is none."""
+    write = _writer(backend, layout)
+    if write is None:
         return None
-    write = backend.writer(moves_of(layout), layout.in_shapes, layout.out_shapes)
     if len(layout.out_shapes) == 1:  # the usual case; a tuple of one goes the long way
         return lambda arrays, out: write(arrays, (out,))
     return lambda arrays, out: write(arrays, as_outputs(out))
+
+
+def _writer(backend: Backend, layout: Layout) -> Callable[[Any, Any], Any] | None:
+    if not layout.out_size:
+        return None
+    moves, shapes = moves_of(layout), layout.in_shapes
+    if not layout.has_holes:
+        return backend.writer(moves, shapes, layout.out_shapes)
+    holes = copied_holes(layout, ZEROS)
+    short = min(shape[-1:] for shape in layout.out_shapes) < (_ROW,)
+    if holes is None or (short and layout.out_size > _SMALL):
+        return None
+    write = backend.writer((*moves, *holes), (*shapes, (ZEROS,)), layout.out_shapes)
+
+    def with_zeros(arrays: tuple[Any, ...], outputs: Any) -> Any:
+        if not has_zero(arrays[0].dtype) or backend.batch_strides(arrays) is not None:
+            return None  # the latter on a GPU, where it was never tried
+        return write((*arrays, backend.full((ZEROS,), 0, arrays[0])), outputs)
+
+    return with_zeros
 
 
 def as_outputs(out: Any) -> tuple[Any, ...]:

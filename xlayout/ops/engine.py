@@ -160,7 +160,8 @@ class Engine:
         x, args, given = asked
         backend = backend_of(x[0] if args is None else x)
         there = backend.find(self.runs, *asked)  # it was found, but could not write these arrays
-        if there is not None or (write := write_of(backend, layout)) is None:
+        filled = layout.has_holes and not is_zero(own.get(self._fill or "", 0))
+        if there is not None or filled or (write := write_of(backend, layout)) is None:
             return
         told = given | {"out": None}  # without the array, which the cache would keep alive
 
