@@ -9,9 +9,9 @@ Its modules, from the bottom up:
     tuned, bound       its program, rewritten for eager calls; as one function of a backend
     holes              holes filled in place, or as copies
     linear             a layout as one value, for backends that have an operation for it
+    writes             functions that write into `out=`, to be cached
     recipe             chooses among these, for one layout and one backend
     calls              a recipe as the framework should call it: compiled, or as it is
-    writes             functions that write into `out=`, to be cached
     traced             the program inside a compiler
     constant_call      a shorter way there, if all but the elements is constant
     run                the entry point: `layout(x)`

@@ -21,6 +21,7 @@ from xlayout.lower.linear import as_linear, form_of
 from xlayout.lower.moves import moves_of
 from xlayout.lower.relayout import program_of, relayout_of
 from xlayout.lower.tuned import tuned
+from xlayout.lower.writes import writer_of
 from xlayout_native.strided import ZEROS
 
 __all__ = ["Recipe", "recipe", "write_pieces"]
@@ -55,7 +56,7 @@ def recipe(layout: Layout, backend: Backend, fill: Any) -> Recipe:
         return program if alone else _quick(layout, backend, fill, program)
     program = _linear(layout, backend, is_zero(fill), program)
     by_pieces = _by_pieces(layout, backend, fill, program, _joined(layout, steps))
-    if layout.has_holes:
+    if layout.has_holes and not is_zero(fill):
         return backend.quick(by_pieces, None, len(layout.in_shapes), layout.out_shapes)
     return _written(layout, backend, by_pieces)
 
@@ -89,7 +90,9 @@ def _program(layout: Layout, backend: Backend, fill: Any) -> tuple[Recipe, Seque
 def _written(layout: Layout, backend: Backend, otherwise: Recipe) -> Recipe:
     """Row-major arrays in one go, if the backend can; `otherwise` for all others."""
     moves = moves_of(layout)
-    write = backend.writer(moves, layout.in_shapes, layout.out_shapes)
+    write = writer_of(backend, layout)
+    if write is None:
+        return backend.quick(otherwise, None, len(layout.in_shapes), layout.out_shapes)
 
     def run(*arrays: Any) -> Any:
         made = write(arrays, None)

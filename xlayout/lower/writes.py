@@ -13,10 +13,11 @@ from xlayout.lower.holes import copied_holes
 from xlayout.lower.moves import moves_of
 from xlayout_native.strided import ZEROS
 
-__all__ = ["Write", "as_outputs", "is_nested", "write_of"]
+__all__ = ["Write", "as_outputs", "is_nested", "write_of", "writer_of"]
 
 _SMALL = 1 << 14  # elements; of more, if they are in short rows, frameworks fill holes faster
 _ROW = 64
+_MOST = 1 << 40  # elements; more have no place in memory, which a framework is to say
 
 Write = Callable[[tuple[Any, ...], Any], Any]
 """(arrays, out) -> the arrays written into; None, with nothing written, if it cannot take these."""
@@ -24,7 +25,7 @@ Write = Callable[[tuple[Any, ...], Any], Any]
 
 def write_of(backend: Backend, layout: Layout) -> Write | None:
     """A function that writes a layout in one go, with zeros in its holes; None if there is none."""
-    write = _writer(backend, layout)
+    write = writer_of(backend, layout)
     if write is None:
         return None
     if len(layout.out_shapes) == 1:  # the usual case; a tuple of one goes the long way
@@ -32,7 +33,8 @@ def write_of(backend: Backend, layout: Layout) -> Write | None:
     return lambda arrays, out: write(arrays, as_outputs(out))
 
 
-def _writer(backend: Backend, layout: Layout) -> Callable[[Any, Any], Any] | None:
+def writer_of(backend: Backend, layout: Layout) -> Callable[[Any, Any], Any] | None:
+    """`backend.writer` of a layout, with zeros in its holes; None if it has too many of them."""
     if not layout.out_size:
         return None
     moves, shapes = moves_of(layout), layout.in_shapes
@@ -40,7 +42,7 @@ def _writer(backend: Backend, layout: Layout) -> Callable[[Any, Any], Any] | Non
         return backend.writer(moves, shapes, layout.out_shapes)
     holes = copied_holes(layout, ZEROS)
     short = min(shape[-1:] for shape in layout.out_shapes) < (_ROW,)
-    if holes is None or (short and layout.out_size > _SMALL):
+    if holes is None or (short and layout.out_size > _SMALL) or layout.out_size > _MOST:
         return None
     write = backend.writer((*moves, *holes), (*shapes, (ZEROS,)), layout.out_shapes)
 
