@@ -227,8 +227,9 @@ class Backend(Protocol):
     ) -> Callable[[Sequence[Any], Sequence[Any] | None], Sequence[Any] | None]:
         """A function (inputs, outputs) that does the copies and returns the outputs.
 
-        `sources` and `targets` are the shapes of inputs and outputs, all row-major. If `outputs` is
-        None it allocates them. It writes nothing and returns None for arrays that are not
+        `sources` and `targets` are the shapes of inputs and outputs, all row-major. In `moves`, one
+        more input than there are is a row of `xlayout_native.strided.ZEROS`. If `outputs` is None
+        it allocates them. It writes nothing and returns None for arrays that are not
         row-major, of other shapes or overlapping, and for those that need the framework, as under
         autograd.
         """

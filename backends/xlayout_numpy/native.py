@@ -15,6 +15,7 @@ import xlayout_native
 from xlayout_native.strided import (
     LARGE,
     SMALL,
+    ZEROS,
     Moves,
     plan_to_copy,
     plan_to_write,
@@ -69,7 +70,8 @@ def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
 def writer(
     moves: Moves, sources: Sequence[tuple[int, ...]], targets: Sequence[tuple[int, ...]], /
 ) -> Callable[[Sequence[Any], Sequence[Any] | None], Sequence[Any] | None]:
-    plans = lru_cache(lambda size: plan_to_write(moves, size, len(sources), targets))
+    fills = any(source == len(sources) for source, _, _ in moves)
+    plans = lru_cache(lambda size: plan_to_write(moves, size, len(sources) + fills, targets))
 
     def write(arrays: Sequence[Any], outputs: Sequence[Any] | None) -> Sequence[Any] | None:
         dtype = arrays[0].dtype
@@ -80,7 +82,8 @@ def writer(
             outputs = [empty(shape, dtype) for shape in targets]
         elif not fits(outputs, dtype):
             return None
-        return outputs if xlayout_native.run_arrays(plan, 0, *arrays, *outputs) else None
+        zeros = (np.zeros(ZEROS, dtype),) if fills else ()
+        return outputs if xlayout_native.run_arrays(plan, 0, *arrays, *zeros, *outputs) else None
 
     def fits(outputs: Sequence[Any], dtype: Any) -> bool:
         if len(outputs) != len(targets) or not (dtype.names is None or _has_no_gaps(dtype)):

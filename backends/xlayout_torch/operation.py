@@ -115,22 +115,21 @@ def relayout(arrays: Sequence[Any], form: str) -> list[Any]:
 @lru_cache(1024)
 def _writer(form: str) -> Callable[..., Any]:
     found = parse(form)
-    row = ((ZEROS,),) if found.holes else ()
-    return writer(found.moves, (*found.sources, *row), found.targets)
+    return writer(found.moves, found.sources, found.targets)
 
 
 def _all(arrays: Sequence[torch.Tensor], form: str) -> Sequence[torch.Tensor]:
-    """The arrays that are read, with the row of zeros."""
+    """The arrays that torch's own copies read, with the row of zeros."""
     return (*arrays, arrays[0].new_zeros(ZEROS)) if parse(form).holes else arrays
 
 
 def _run(arrays: Sequence[torch.Tensor], form: str) -> list[torch.Tensor]:
-    given = _all([x.contiguous() for x in arrays], form)
+    given = [x.contiguous() for x in arrays]
     made = _writer(form)(given, None)
     if made is not None:
         return list(made)
     outputs = _empty(given[0], form)
-    copy_by_torch(parse(form).moves, given, outputs)
+    copy_by_torch(parse(form).moves, _all(given, form), outputs)
     return outputs
 
 
@@ -176,7 +175,7 @@ def _differentiable(arrays: Sequence[torch.Tensor], form: str) -> Sequence[torch
         made: Sequence[torch.Tensor] = _Linear.apply(form, *arrays)  # type: ignore[no-untyped-call]
         return made
     # Nothing records it, so it need not pass through the dispatcher again.
-    return _writer(form)(_all(arrays, form), None) or _Linear.forward(form, *arrays)
+    return _writer(form)(arrays, None) or _Linear.forward(form, *arrays)
 
 
 def _is_recorded(arrays: Sequence[torch.Tensor]) -> bool:

@@ -11,7 +11,7 @@ import torch
 
 import xlayout_native
 from xlayout_native.overlap import meets
-from xlayout_native.strided import ONE_CALL, Moves, plan_to_write
+from xlayout_native.strided import ONE_CALL, ZEROS, Moves, plan_to_write
 from xlayout_native.switch import wanted
 from xlayout_torch import cuda, native
 from xlayout_torch.memory import WIDTHS, addresses_of, count_write, sealed, watched
@@ -29,10 +29,12 @@ def writer(
 ) -> Callable[[Sequence[Any], Sequence[Any] | None], Sequence[Any] | None]:
     counts = [math.prod(shape) for shape in (*sources, *targets)]
     inputs = len(sources)
+    fills = any(source == inputs for source, _, _ in moves)
+    read = inputs + fills
     count = sum(counts[inputs:])
     nbytes = {width: [n * width for n in counts] for width in set(_WRITTEN.values())}
-    on_gpu = cuda.writer(moves, count, targets) if inputs == 1 else None
-    plans = lru_cache(lambda size, rivals: plan_to_write(moves, size, inputs, targets, rivals))
+    on_gpu = cuda.writer(moves, count, targets) if read == 1 else None
+    plans = lru_cache(lambda size, rivals: plan_to_write(moves, size, read, targets, rivals))
 
     def write(arrays: Sequence[Any], outputs: Sequence[Any] | None) -> Sequence[Any] | None:
         dtype = arrays[0].dtype
@@ -54,6 +56,10 @@ def writer(
                 return None
             if not fits(made, dtype) or meets(addresses, nbytes[width], inputs):
                 return None
+        if fills:
+            zeros = torch.zeros(ZEROS, dtype=dtype)
+            arrays = (*arrays, zeros)
+            addresses.insert(inputs, zeros.data_ptr())
         plan = plans(width, size > ONE_CALL and native.rivals())  # below it makes no difference
         if plan is None:
             copy_by_torch(moves, arrays, made)

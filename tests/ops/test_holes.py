@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import xlayout as xl
 import xlayout_native
@@ -151,10 +152,7 @@ def test_short_rows_of_many_are_filled_by_the_framework(monkeypatch: pytest.Monk
         xl.pad(x, axis=1, to=4, out=out)
 
 
-@pytest.mark.parametrize("shape", [(3, 4), (5000, 1000)])
-def test_on_a_gpu_holes_are_filled_first(
-    shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_a_gpu_holes_are_filled_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(xlayout_torch, "batch_strides", lambda xs: tuple(x.stride() for x in xs))
     filled = []
 
@@ -163,11 +161,32 @@ def test_on_a_gpu_holes_are_filled_first(
         fill_holes(*given)
 
     monkeypatch.setattr(recipe, "fill_holes", counted)
-    x, out = torch.ones(shape), torch.full((shape[0], shape[1] + 1), 9.0)
+    made = xl.pad(torch.ones(5000, 1000), axis=1, to=1001, value=7)
+    assert len(filled) == 1
+    assert torch.equal(made, torch.nn.functional.pad(torch.ones(5000, 1000), (0, 1), value=7))
+
+
+def test_a_mode_sees_torchs_own_pad_alone() -> None:
+    seen = []
+
+    class Mode(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, op: Any, _types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            seen.append(str(op))
+            return op(*args, **(kwargs or {}))
+
+    with Mode():
+        xl.pad(torch.ones(300, 100), axis=1, to=164)
+    assert [name for name in seen if "ones" not in name] == ["aten.constant_pad_nd.default"]
+
+
+@pytest.mark.filterwarnings("ignore:.*quantized tensor creation:UserWarning")
+def test_a_quantized_tensor_is_padded() -> None:
+    x = torch.quantize_per_tensor(torch.ones(300, 100), 0.5, 0, torch.qint8)
     for _ in range(2):
-        xl.pad(x, axis=1, to=shape[1] + 1, out=out)
-    assert len(filled) == 2
-    assert torch.equal(out, torch.nn.functional.pad(x, (0, 1)))
+        made = xl.pad(x, axis=1, to=164)
+        assert torch.equal(made.dequantize(), torch.nn.functional.pad(x.dequantize(), (0, 64)))
 
 
 @pytest.mark.parametrize(

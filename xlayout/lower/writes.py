@@ -44,14 +44,8 @@ def writer_of(backend: Backend, layout: Layout) -> Callable[[Any, Any], Any] | N
     short = min(shape[-1:] for shape in layout.out_shapes) < (_ROW,)
     if holes is None or (short and layout.out_size > _SMALL) or layout.out_size > _MOST:
         return None
-    write = backend.writer((*moves, *holes), (*shapes, (ZEROS,)), layout.out_shapes)
-
-    def with_zeros(arrays: tuple[Any, ...], outputs: Any) -> Any:
-        if not has_zero(arrays[0].dtype) or backend.batch_strides(arrays) is not None:
-            return None  # the latter on a GPU, where it was never tried
-        return write((*arrays, backend.full((ZEROS,), 0, arrays[0])), outputs)
-
-    return with_zeros
+    write = backend.writer((*moves, *holes), shapes, layout.out_shapes)
+    return lambda arrays, outputs: write(arrays, outputs) if has_zero(arrays[0].dtype) else None
 
 
 def as_outputs(out: Any) -> tuple[Any, ...]:
