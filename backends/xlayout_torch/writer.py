@@ -57,7 +57,7 @@ def writer(
             if not fits(made, dtype) or meets(addresses, nbytes[width], inputs):
                 return None
         if fills:
-            zeros = torch.zeros(ZEROS, dtype=dtype)
+            zeros = torch.zeros(ZEROS, dtype=dtype, device="cpu")  # whatever the default device is
             arrays = (*arrays, zeros)
             addresses.insert(inputs, zeros.data_ptr())
         plan = plans(width, size > ONE_CALL and native.rivals())  # below it makes no difference

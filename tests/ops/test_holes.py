@@ -166,6 +166,17 @@ def test_on_a_gpu_holes_are_filled_first(monkeypatch: pytest.MonkeyPatch) -> Non
     assert torch.equal(made, torch.nn.functional.pad(torch.ones(5000, 1000), (0, 1), value=7))
 
 
+def test_another_default_device_changes_nothing() -> None:
+    x, out = torch.ones(300, 100), torch.full((300, 164), 9.0)
+    wanted = torch.nn.functional.pad(x, (0, 64))
+    xl.pad(x, axis=1, to=164, out=out)
+    with torch.device("meta"):
+        for _ in range(2):
+            assert torch.equal(xl.pad(x, axis=1, to=164), wanted)
+            assert torch.equal(xl.pad(x.fill_(2), axis=1, to=164, out=out), 2 * wanted)
+            x.fill_(1)
+
+
 def test_a_mode_sees_torchs_own_pad_alone() -> None:
     seen = []
 
