@@ -16,7 +16,7 @@ import jax
 
 from xlayout_jax import trial
 from xlayout_jax.launches import capability, launched, numbered
-from xlayout_jax.programs import nbytes, on, spread
+from xlayout_jax.programs import is_partial, nbytes, on, spread
 from xlayout_triton.plan import Moves, Plan
 from xlayout_triton.tile import VECTOR
 from xlayout_triton.uncompiled import CompileError, reason_of, say, switched_off
@@ -45,12 +45,6 @@ def _planned(context: Any, moves: Moves) -> Plan | None:
     return numbered(moves, given[0].dtype.itemsize, len(given), len(context.avals_out))
 
 
-def _is_partial(context: Any, moves: Moves) -> bool:
-    # What drops elements, or leaves some empty, was never timed on a GPU.
-    given, made = context.avals_in, context.avals_out
-    return nbytes(given) != nbytes(made) or any(source == len(given) for source, _, _ in moves)
-
-
 def _by_xla(context: Any, moves: Moves) -> bool:
     given, made = context.avals_in, _planned(context, moves)
     if made is None or given[0].dtype.itemsize < WORD or len(given) > FEW:
@@ -71,7 +65,7 @@ GATES: dict[str, Callable[[Any, Moves], bool]] = {
     "spread": lambda context, _: spread(context),
     "small": lambda context, _: nbytes(context.avals_in) < SMALL,
     "many": lambda context, _: len(context.avals_in) + len(context.avals_out) > MOST,
-    "partial": _is_partial,
+    "partial": is_partial,  # such layouts were never timed on a GPU
     "by XLA": _by_xla,
     "refused": _refused,
 }

@@ -19,9 +19,11 @@ def _lower(context: Any, *operands: Any, linear: Linear, alone: bool = False) ->
     orders = [order_of(x, aval.ndim) for x, aval in zip(operands, avals, strict=True)]
     pairs = zip(avals, orders, strict=True)
     moves = linear.moves([dense_strides(aval.shape, order[::-1]) for aval, order in pairs])
-    made = None if moves is None else native.called(context, operands, orders, moves)
-    if made is None and moves is not None and alone:
-        made = cuda.called(context, operands, orders, moves)
+    made = None
+    if moves is not None:
+        made = native.called(context, operands, orders, moves)
+        if made is None and alone:
+            made = cuda.called(context, operands, orders, moves)
     return lower_plain(context, *operands, linear=linear) if made is None else made
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 import xlayout_native
 from xlayout_jax.primitive import Linear, common_kind, is_alone, relayout_p
-from xlayout_jax.programs import nbytes, on, spread
+from xlayout_jax.programs import is_partial, nbytes, on, spread
 from xlayout_jax.tracers import is_in_kernel
 from xlayout_native.strided import LINE, Loops, Moves, are_many, keeps_order, run_of
 
@@ -69,7 +69,7 @@ def _by_rows(context: Any, moves: Moves) -> bool:
     width = given[0].dtype.itemsize
     rows = [next((n for n in aval.shape[::-1] if n > 1), 1) for aval in made]
     moved = [move for move in moves if move[0] < len(given)]
-    partial = len(moved) < len(moves) or nbytes(given) != nbytes(made)
+    partial = is_partial(context, moves)
 
     def is_fast(target: int, to: int, loops: Loops) -> bool:
         row, run = rows[target], run_of(loops)

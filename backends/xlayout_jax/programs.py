@@ -13,7 +13,7 @@ from jax.interpreters import mlir
 
 from xlayout_native.switch import WATCHERS, wanted
 
-__all__ = ["nbytes", "on", "order_of", "spread"]
+__all__ = ["is_partial", "nbytes", "on", "order_of", "spread"]
 
 _SWITCH: list[Any] = []  # JAX's own, from the first use on
 _LOCK = Lock()
@@ -40,6 +40,12 @@ def on() -> bool:
 def nbytes(arrays: Sequence[Any]) -> int:
     """Bytes of all arrays, or of what stands for them."""
     return int(sum(math.prod(x.shape) * x.dtype.itemsize for x in arrays))
+
+
+def is_partial(context: Any, moves: Sequence[Any]) -> bool:
+    """Whether a layout drops elements of the operands, or fills some of the results with zeros."""
+    given, made = context.avals_in, context.avals_out
+    return nbytes(given) != nbytes(made) or any(move[0] == len(given) for move in moves)
 
 
 def spread(context: Any) -> bool:

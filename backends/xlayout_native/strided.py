@@ -87,7 +87,7 @@ MOST_WAYS = 8
 """The most ways from which a zip weaves, or into which an unzip deals."""
 
 ZEROS = 4096
-"""Elements of the row of zeros that a call in a program has as one more input."""
+"""Elements of a row of zeros: in moves, one more input than there are stands for it."""
 
 
 def plan_where_faster(

@@ -34,7 +34,7 @@ def write_of(backend: Backend, layout: Layout) -> Write | None:
 
 
 def writer_of(backend: Backend, layout: Layout) -> Callable[[Any, Any], Any] | None:
-    """`backend.writer` of a layout, with zeros in its holes; None if it has too many of them."""
+    """`backend.writer` of a layout, with zeros in its holes; None if it cannot have them."""
     if not layout.out_size:
         return None
     moves, shapes = moves_of(layout), layout.in_shapes
