@@ -16,7 +16,7 @@ from xlayout_triton.uncompiled import CompileError, reason_of
 
 __all__ = [
     "TABLES",
-    "Ready",
+    "Start",
     "Uploads",
     "addresses_of",
     "copy",
@@ -26,6 +26,7 @@ __all__ = [
     "on",
     "prepared",
     "ready",
+    "started",
     "stream",
     "uploaded",
     "words_of",
@@ -37,15 +38,18 @@ TABLES = 16
 ALONG = 1 << 16
 """Bytes up to which CUDA takes host memory along with a command, which is faster than a fetch."""
 
-Ready = tuple[Plan, Any, Any]
-"""A plan, its table and its ends."""
+Start = Callable[[int, int], None]
+"""(source, target) -> None: starts a plan; these addresses are added to its ends."""
+
+Check = Callable[[Plan, torch.device], None]
+"""Raises an error if a plan is not to be used on a device."""
 
 Uploads = dict[tuple[torch.device, int, bytes], Any]
 """The table of a plan, by device and stream; or ends, by their bytes too."""
 
 
 def copy(
-    ready: Callable[..., Ready | None],
+    ready: Callable[..., Start | None],
     moves: Moves,
     itemsize: int,
     sources: Sequence[int],
@@ -55,17 +59,17 @@ def copy(
     """Whether all moves are made between addresses on a device, as `ready` has them.
 
     Raises:
-        CompileError: as `launch`.
+        CompileError: as `ready`.
     """
     # A launch is told where the first ones are, rounded down to a vector, and the ends how far all
     # are from there: so a call on other memory mostly finds the ends of an earlier one.
     source, target = sources[0] & -VECTOR, targets[0] & -VECTOR
     inputs, outputs = tuple([x - source for x in sources]), tuple([z - target for z in targets])
     with on(device):
-        found = ready(moves, itemsize, inputs, outputs, device, stream(device))
-        if found is None:
+        start = ready(moves, itemsize, inputs, outputs, device, stream(device))
+        if start is None:
             return False
-        launch(*found, source, target)
+        start(source, target)
     return True
 
 
@@ -76,14 +80,20 @@ def ready(
     outputs: tuple[int, ...],
     device: torch.device,
     current: int,
-) -> Ready | None:
-    """The plan of some moves, its table and its ends; None if they have too many axes."""
+    check: Check = lambda _made, _device: None,
+) -> Start | None:
+    """What starts the plan of some moves, with its table and ends; None if it has too many axes.
+
+    Raises:
+        CompileError: as `started`; and what `check` raises.
+    """
     found = prepared(moves, itemsize, *[tuple(map(alignment, xs)) for xs in (inputs, outputs)])
     if found is None:
         return None
     made, tables = found
+    check(made, device)
     table = kept(tables, device, current, lambda: made.words)
-    return made, table, uploaded(made.ends((*inputs, *outputs)), device)
+    return started(made, table, uploaded(made.ends((*inputs, *outputs)), device))
 
 
 @lru_cache(4096)
@@ -95,21 +105,44 @@ def prepared(
     return None if made is None else (made, {})
 
 
-def launch(made: Plan, table: Any, ends: Any, source: int = 0, target: int = 0) -> None:
-    """Start a plan whose table and ends are on the current device; addresses are added to ends.
+def started(made: Plan, table: Any, ends: Any) -> Start:
+    """What starts a plan whose table and ends are on the current device, on the current stream.
+
+    All is looked up here that does not change from call to call: a host with many small launches
+    to make has less time for each than a device.
 
     Raises:
-        CompileError: there is no kernel for one of its launches; those before it were started.
+        CompileError: there is no kernel for one of its launches; none is started.
     """
-    chained, current = _chains(table.device), stream(table.device)
+    device, current = table.device, stream(table.device)
+    chained = _chains(device)
+    places = table.data_ptr(), ends.data_ptr()  # of a tensor's, Triton asks the driver every time
+    calls = []
     for place, one in enumerate(made.launches):
         link = (FURTHER if place else FIRST) if chained else ALONE
+        numbers = one.first, one.jobs or 0, one.group
         fixed = one.jobs is not None, link, one.tile
-        arguments = table, ends, source, target, one.first, one.jobs or 0, one.group, *fixed
-        kernel = _kernels.get((fixed, table.device))
+        kernel = _kernels.get((fixed, device))
         if kernel is None:  # Triton's own search for a known one takes half as long as a launch
-            kernel = _kernels[fixed, table.device] = _first(one, arguments, link)
-        kernel[one.programs, 1, 1](*arguments, stream=current)  # or Triton would ask for it again
+            first = _first(one, (table, ends, 0, 0, *numbers, *fixed), link)
+            kernel = _kernels[fixed, device] = first
+        where = (table, ends) if isinstance(kernel, _Interpreted) else places
+        calls.append((kernel[one.programs, 1, 1], where, (*numbers, *fixed)))
+
+    def start(source: int, target: int, _kept: Any = (table, ends)) -> None:
+        for run, where, rest in calls:
+            run(*where, source, target, *rest, stream=current)  # or Triton would ask for it again
+
+    return start
+
+
+def launch(made: Plan, table: Any, ends: Any) -> None:
+    """Start a plan once, between the addresses in its ends.
+
+    Raises:
+        CompileError: as `started`.
+    """
+    started(made, table, ends)(0, 0)
 
 
 _kernels: dict[Any, Any] = {}

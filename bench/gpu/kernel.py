@@ -12,7 +12,7 @@ import xlayout as xl
 from bench.gpu.case import DEVICE, case, settle, stall
 from bench.gpu.state import state
 from xlayout_native.strided import one_move
-from xlayout_torch import cuda, launches, trial
+from xlayout_torch import cuda, trial
 from xlayout_triton.words import TRIED
 
 DTYPES = ("bool", "uint8", "float8_e4m3fn", "bfloat16", "float32", "int64", "complex128")
@@ -49,19 +49,19 @@ def kernel_is_at_work() -> str:
     """The Triton kernel passes its trials, and makes the large copies."""
     status = cuda.status()
     assert status.startswith("Triton"), status
-    launched, launch = [], launches.launch
+    copied, copy = [], cuda.copy
 
-    def counted(*args: Any) -> None:
-        launched.append(args)
-        launch(*args)
+    def counted(*args: Any) -> bool:
+        copied.append(copy(*args))
+        return copied[-1]
 
-    launches.launch = counted
+    cuda.copy = counted
     try:
         x = filled((4096, 2048), torch.bfloat16)
         assert same(xl.matrix_transpose(x), x.t().contiguous())
     finally:
-        launches.launch = launch
-    assert len(launched) == 1, f"{len(launched)} launches"
+        cuda.copy = copy
+    assert copied == [True], f"{copied} of the kernel's"
     for kind in TRIED:
         assert trial.is_right(*kind, x.device), kind
     return status

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 TRITON = importlib.util.find_spec("triton") is not None
 
-collect_ignore = [] if TRITON else ["ptx.py", "permuting.py"]
+collect_ignore = [] if TRITON else ["driven.py", "ptx.py", "permuting.py"]
 collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["*.py"]
 
 
@@ -43,6 +44,45 @@ def anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "_is_cuda", lambda _x: True)
     monkeypatch.setattr(cuda, "SMALL", 0)
     monkeypatch.setattr(cuda, "SEVERAL", 0)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_ready() -> Iterator[None]:
+    """No launch is left that another test prepared, perhaps of what only stands for a kernel."""
+    from xlayout_torch import cuda
+
+    cuda._ready.cache_clear()
+    yield
+    cuda._ready.cache_clear()
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What was started, as (plan, table, ends, source, target); nothing runs."""
+    from xlayout_torch import launches
+
+    found: list[Any] = []
+    monkeypatch.setattr(
+        launches, "started", lambda *made: lambda *where: found.append((*made, *where))
+    )
+    return found
+
+
+@pytest.fixture
+def firsts(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The kernels of launches that were the first of their kind."""
+    from tests.triton.stands import Kernel
+    from xlayout_torch import launches
+
+    found: list[Kernel] = []
+
+    def first(*_args: Any) -> Kernel:
+        found.append(Kernel())
+        return found[-1]
+
+    monkeypatch.setattr(launches, "_first", first)
+    monkeypatch.setattr(launches, "_kernels", {})
+    return found
 
 
 @pytest.fixture

@@ -199,19 +199,16 @@ def test_several_tensors_are_joined_and_a_version_counted(device: str) -> None:
     assert out._version > before
 
 
-def test_ends_are_kept_for_the_distances_they_are_about(
-    device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ends_are_kept_for_the_distances_they_are_about(device: str, started: list[Any]) -> None:
     """And not without end: whoever calls with others all the time keeps little."""
-    used: list[Any] = []
-    monkeypatch.setattr(launches, "launch", lambda _made, *given: used.append(given))
     moves = tuple((j, 0, (0, 21 * j, ((31, 21, 42), (21, 1, 1)))) for j in range(2))
-    where = torch.device(device)
+    place = torch.device(device)
 
     def ends(*sources: int, to: int = 1 << 20) -> torch.Tensor:
-        assert cuda.copy(moves[: len(sources)], 2, sources, [to], where)
-        assert used[-1][2:] == (sources[0], to)  # the launch says where the first ones are
-        return used[-1][1]
+        assert cuda.copy(moves[: len(sources)], 2, sources, [to], place)
+        _made, _table, ends, *where = started[-1]
+        assert where == [sources[0], to]  # the launch says where the first ones are
+        return ends
 
     first = ends(256, 512)
     assert first.tolist() == [0, 0, 256, 0]
@@ -219,21 +216,21 @@ def test_ends_are_kept_for_the_distances_they_are_about(
     assert ends(4096, 4352, to=1 << 21) is first
     others = [ends(256, 512 * k) for k in range(2, 40)]
     assert not any(torch.equal(other, first) for other in others)
-    assert len({id(table) for table, *_ in used}) == 1  # wherever the tensors lie
+    assert len({id(table) for _, table, *_ in started}) == 1  # wherever the tensors lie
     assert cuda._ready.cache_parameters()["maxsize"] <= 4096  # of all plans
     assert torch.equal(ends(256, 512), first)
     assert ends(256) is ends(512)
 
 
-def test_each_stream_has_its_own_uploads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_stream_has_its_own_uploads(
+    started: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On another stream they might be read before they are there, or when they are let go of."""
-    used: list[Any] = []
-    monkeypatch.setattr(launches, "launch", lambda _made, *given: used.append(given[:2]))
     moves = tuple((j, 0, (0, 23 * j, ((31, 23, 46), (23, 1, 1)))) for j in range(2))
     for stream in (1, 2, 1):
         monkeypatch.setattr(launches, "stream", lambda _device, stream=stream: stream)
         assert cuda.copy(moves, 2, [256, 512], [1 << 20], CPU)
-    first, other, again = used
+    first, other, again = [uploads for _made, *uploads, _source, _target in started]
     for one, two, three in zip(first, other, again, strict=True):
         assert torch.equal(one, two)
         assert one is not two

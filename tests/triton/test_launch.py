@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import gc
+import weakref
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -15,62 +17,56 @@ import torch
 from tests.native.oracle import Buffer
 from tests.triton.conftest import INTERPRETED, TRITON
 from tests.triton.emulator import emulate
+from tests.triton.stands import Kernel, kinds, runs
 from xlayout_torch import cuda, launches
 from xlayout_torch.batch import move_many
-from xlayout_triton.plan import ALONE, FIRST, FURTHER, Piece, Plan, plan
-from xlayout_triton.tile import cut
+from xlayout_triton.plan import ALONE, FIRST, FURTHER
+from xlayout_triton.uncompiled import CompileError
 
 CPU = torch.device("cpu")
-
-
-class Kernel:
-    """Stands for what Triton compiled: it tells how it was started."""
-
-    def __init__(self) -> None:
-        self.started: list[tuple[Any, ...]] = []
-
-    def __getitem__(self, grid: tuple[int, ...]) -> Any:
-        return lambda *arguments, **_stream: self.started.append((grid, *arguments))
-
-
-def runs(count: int, size: int = 1 << 20) -> Plan:
-    """A plan of so many runs."""
-    one = cut(0, 0, ((size, 1, 1),), 4, (16, 16))
-    assert one is not None
-    return plan([Piece(one, (2 * k, 2 * k + 1)) for k in range(count)])
-
-
-def kinds(*names: str) -> Plan:
-    """A plan of a piece of each of these kinds."""
-    loops = {"run": ((1 << 20, 1, 1),), "turned": ((512, 1, 512), (512, 512, 1))}
-    cuts = [cut(0, 0, loops[name], 4, (16, 16)) for name in names]
-    return plan([Piece(one, (2 * k, 2 * k + 1)) for k, one in enumerate(cuts) if one is not None])
-
-
-@pytest.fixture
-def firsts(monkeypatch: pytest.MonkeyPatch) -> list[Kernel]:
-    """The kernels of launches that were the first of their kind."""
-    found: list[Kernel] = []
-
-    def first(*_args: Any) -> Kernel:
-        found.append(Kernel())
-        return found[-1]
-
-    monkeypatch.setattr(launches, "_first", first)
-    monkeypatch.setattr(launches, "_kernels", {})
-    return found
 
 
 def test_each_of_a_kind_is_started_as_the_first_was_compiled(firsts: list[Kernel]) -> None:
     table, ends, made, longer = torch.zeros(4), torch.zeros(2), runs(1), runs(1, 1 << 21)
     for one, source in ((made, 16), (made, 32), (longer, 48)):
-        launches.launch(one, table, ends, source, 64)
+        launches.started(one, table, ends)(source, 64)
     (kernel,) = firsts
+    where = table.data_ptr(), ends.data_ptr()
     (first,), (second,) = made.launches, longer.launches
     assert kernel.started == [
-        ((one.programs, 1, 1), table, ends, source, 64, 0, 0, 1, False, ALONE, one.tile)
+        ((one.programs, 1, 1), *where, source, 64, 0, 0, 1, False, ALONE, one.tile)
         for one, source in ((first, 16), (first, 32), (second, 48))
     ]
+
+
+def test_what_is_started_again_keeps_its_uploads(firsts: list[Kernel]) -> None:
+    """A launch is given no tensors, only where they lie."""
+    uploads = torch.zeros(4), torch.zeros(2)
+    where, known = [x.data_ptr() for x in uploads], [weakref.ref(x) for x in uploads]
+    start = launches.started(runs(1), *uploads)
+    del uploads
+    gc.collect()
+    assert None not in [seen() for seen in known]
+    start(16, 32)
+    assert [*firsts[0].started[0][1:3]] == where
+    del start
+    gc.collect()
+    assert [seen() for seen in known] == [None, None]
+
+
+def test_a_plan_without_a_kernel_is_not_started_in_part(
+    firsts: list[Kernel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, made = torch.zeros(4), kinds("run", "turned")
+    launches.launch(kinds("turned"), table, table)  # which is the first launch of both
+
+    def fails(*_args: Any) -> None:
+        raise CompileError("no such instruction")
+
+    monkeypatch.setattr(launches, "_first", fails)
+    with pytest.raises(CompileError, match=r"^no such instruction$"):
+        launches.launch(made, table, table)
+    assert [len(kernel.started) for kernel in firsts] == [1]
 
 
 def test_other_tiles_several_pieces_and_devices_are_other_kinds(firsts: list[Kernel]) -> None:
@@ -91,11 +87,11 @@ def test_a_trial_starts_all_links_of_a_chain(chains: bool, monkeypatch: pytest.M
             return self.start
 
         def start(
-            self, _table: Any, ends: Any, source: int, target: int, *rest: Any, **_: Any
+            self, _table: int, ends: int, source: int, target: int, *rest: Any, **_: Any
         ) -> None:
             number, _jobs, _group, several, link, _tile = rest
             links.append(link)
-            target += int(ends[2 * number + 1])
+            target += ctypes.cast(ends, ctypes.POINTER(ctypes.c_int64))[2 * number + 1]
             there = ctypes.cast(source, ctypes.POINTER(ctypes.c_int32))
             x = np.ctypeslib.as_array(there, (3, 66, 80))
             ctypes.memmove(target, (x if several else x.swapaxes(-1, -2)).tobytes(), x.nbytes)
@@ -142,6 +138,7 @@ def test_a_device_becomes_the_current_one(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("several", [False, True])
+@pytest.mark.usefixtures("started")
 def test_that_of_the_outputs_is_while_a_plan_is_started(
     several: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,7 +153,7 @@ def test_that_of_the_outputs_is_while_a_plan_is_started(
 
     monkeypatch.setattr(cuda, "why_not", lambda _device: "")
     monkeypatch.setattr(launches, "on", on)
-    monkeypatch.setattr(launches, "launch", lambda *_args: seen.append(current[0]))
+    monkeypatch.setattr(launches, "started", lambda *_made: lambda *_ends: seen.append(current[0]))
     x, y = torch.zeros(4, 4), torch.empty(4, 4)
     moves = ((0, 0, (0, 0, ((4, 1, 4), (4, 4, 1)))),)
     if several:
@@ -167,6 +164,7 @@ def test_that_of_the_outputs_is_while_a_plan_is_started(
 
 
 @pytest.mark.parametrize("batch", [False, True])
+@pytest.mark.usefixtures("started")
 def test_a_plan_is_for_the_addresses_that_it_runs_on(
     batch: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,7 +173,7 @@ def test_a_plan_is_for_the_addresses_that_it_runs_on(
     targets = [Buffer(2000, shift=k) for k in (0, 8, 2, 0, 4)]
     apart = [buffer for pair in zip(sources, targets, strict=True) for buffer in pair]
     order = apart if batch else [*sources, *targets]
-    monkeypatch.setattr(launches, "launch", lambda made, *_: emulate(made, order))
+    monkeypatch.setattr(launches, "started", lambda made, *_: lambda *_: emulate(made, order))
     monkeypatch.setattr(cuda, "why_not", lambda _device: "")
     xs, ys = ([torch.from_numpy(b.bytes) for b in some] for some in (sources, targets))
     run = 0, 0, ((2000, 1, 1),)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from xlayout_torch import cuda, launches, trial
+from xlayout_torch import cuda, trial
 from xlayout_torch.batch import Batch, move_many
 from xlayout_triton.plan import planned
 from xlayout_triton.uncompiled import CompileError
@@ -72,13 +72,9 @@ def test_each_way_in_words_is_tried_by_itself(
 
 
 @pytest.mark.parametrize("kind", TRIED)
-def test_its_matrix_is_moved_in_this_way(
-    kind: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[Any] = []
-    monkeypatch.setattr(launches, "launch", lambda plan, *_args: made.append(plan))
+def test_its_matrix_is_moved_in_this_way(kind: tuple[int, int], started: list[Any]) -> None:
     assert not trial.is_right(*kind, CPU)
-    assert [plan.in_words for plan in made] == [{kind}]
+    assert [plan.in_words for plan, *_ in started] == [{kind}]
 
 
 @pytest.mark.parametrize("kind", TRIED)
@@ -127,10 +123,10 @@ def test_of_a_plan_all_that_is_moved_in_words_is_tried(monkeypatch: pytest.Monke
         trial.require(made, CPU)
 
 
-def test_nothing_is_moved_in_a_way_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_moved_in_a_way_that_is_wrong(
+    started: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Alone or among others; what is moved in vectors is."""
-    made: list[Any] = []
-    monkeypatch.setattr(launches, "launch", lambda plan, *_args: made.append(plan))
     monkeypatch.setattr(cuda, "why_not", lambda _device: "")
     monkeypatch.setattr(trial, "is_right", lambda *_kind: False)
     x, y = torch.zeros(2, 300 * 304, dtype=torch.uint8).unbind()
@@ -142,10 +138,10 @@ def test_nothing_is_moved_in_a_way_that_is_wrong(monkeypatch: pytest.MonkeyPatch
         Batch.prepared([(even, [x], [y]), (odd, [x], [y])], once=True)
     with pytest.warns(RuntimeWarning, match="a trial of their kind came out wrong"):
         assert not move_many([(even, [x], [y]), (odd, [x], [y])])
-    assert made == []
+    assert started == []
     assert cuda.copy(even, 1, *ends, CPU)
     assert move_many([(even, [x], [y])])
-    assert len(made) == 2
+    assert len(started) == 2
 
 
 GPU = torch.device("cuda", 0)
