@@ -42,6 +42,17 @@ def test_the_kernel_writes_all_results(name: str, device: str) -> None:
     assert all(y.is_contiguous() and y.device == x.device for y in made)
 
 
+@pytest.mark.usefixtures("copies")
+@pytest.mark.parametrize("name", [*LAYOUTS, "a part is empty"])
+def test_results_lie_as_torchs_own_do(name: str) -> None:
+    turned = LAYOUTS["transpose"]
+    partly = turned.regrouped(turned.in_shapes, [(24, 40), (0, 3), (3, 0)])
+    layout = LAYOUTS.get(name, partly)
+    made = writing(layout)(torch.zeros(layout.in_shapes[0]))
+    wanted = [torch.empty(shape) for shape in layout.out_shapes]
+    assert [(y.shape, y.stride()) for y in made] == [(y.shape, y.stride()) for y in wanted]
+
+
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_what_is_not_row_major_or_watched_is_torchs(name: str, copies: list[Any]) -> None:
     layout = LAYOUTS[name]
