@@ -128,8 +128,7 @@ def on_manual_axes(given: Any, mesh: Any, name: str) -> Sharding:
 def can_hold(held: ShardedArray, sharding: Sharding, shape: Shape) -> bool:
     """Whether the framework of an array can express a sharding, for an array of this shape.
 
-    DTensor can express segments that several mesh axes cut, but reads them wrongly: `full_tensor`
-    gives the parts in another order. So they do not count, and are used only if a caller asks.
+    What DTensor can express and misreads does not count, and is used only if a caller asks.
     """
     if held.is_part:
         return True
@@ -142,8 +141,21 @@ def can_hold(held: ShardedArray, sharding: Sharding, shape: Shape) -> bool:
     ):
         return False
     if held.framework == "torch":
-        return not any(s.segments and len(sharding.axes(k)) > 1 for k, s in sharding.splits)
+        return not any(_is_misread(sharding, axis, n) for axis, n in enumerate(shape))
     return _divides(sharding, shape)
+
+
+def _is_misread(sharding: Sharding, axis: int, size: int) -> bool:
+    """Whether `full_tensor` mixes up the parts of an axis that several mesh axes cut, or fails.
+
+    That is so for segments; and for unequal parts in another order than the mesh's, depending on
+    how many there are.
+    """
+    order = list(sharding.axes(axis))
+    if len(order) < 2:
+        return False
+    uneven = size % math.prod(sharding.counts(axis)) != 0
+    return bool(sharding.split(axis).segments) or (uneven and order != sorted(order))
 
 
 def _divides(sharding: Sharding, shape: Shape) -> bool:
