@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from xlayout_native.strided import dense_strides, one_move
+from xlayout_native.strided import one_move
 from xlayout_torch import launches, memory, native, trial
 from xlayout_torch.launches import addresses_of
 from xlayout_triton.plan import Moves
@@ -75,13 +75,13 @@ def writer(
     """
     least = SMALL if len(moves) == 1 else SEVERAL
     alike = len(moves) == 1 and moves[0][2][2] == ((count, 1, 1),)  # torch's own is as fast
-    made_as = [(shape, dense_strides([max(n, 1) for n in shape])) for shape in shapes]
+    sizes = memory.made_as(shapes)
 
     def write(x: Any) -> Sequence[Any] | None:
         if alike or count * x.itemsize < least or is_closed(x) or not x.is_contiguous():
             return None
         new = x.new_empty_strided  # by a third faster than `torch.empty`
-        made = [new(*size) for size in made_as]
+        made = [new(*size) for size in sizes]
         return made if _moved(moves, (x,), made) else None
 
     return write

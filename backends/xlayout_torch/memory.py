@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch.autograd.graph import increment_version
 from torch.utils._device import DeviceContext
 
 from xlayout_native.overlap import Extent, conflict, extent, meets_itself
+from xlayout_native.strided import dense_strides
 
 __all__ = [
     "GATES",
@@ -26,6 +27,7 @@ __all__ = [
     "function_modes",
     "grad_enabled",
     "jit_tracing",
+    "made_as",
     "plain",
     "refusal",
     "release",
@@ -182,6 +184,11 @@ def addresses_of(xs: Sequence[Any]) -> list[int] | None:
     except RuntimeError:  # one has no memory of its own
         return None
     return found
+
+
+def made_as(shapes: Iterable[Sequence[int]]) -> list[tuple[Sequence[int], tuple[int, ...]]]:
+    """What `new_empty_strided` makes row-major tensors from, empty ones too, as torch has them."""
+    return [(shape, dense_strides([max(n, 1) for n in shape])) for shape in shapes]
 
 
 def strides(x: Any, /) -> tuple[int, ...] | None:

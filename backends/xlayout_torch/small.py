@@ -16,7 +16,7 @@ import torch
 from torch.autograd import forward_ad
 
 import xlayout_native
-from xlayout_native.strided import Moves, Plans, dense_strides
+from xlayout_native.strided import Moves, Plans
 from xlayout_native.switch import wanted
 from xlayout_torch.memory import (
     OFFSETS,
@@ -28,6 +28,7 @@ from xlayout_torch.memory import (
     function_modes,
     grad_enabled,
     jit_tracing,
+    made_as,
     transforms,
     under_function_mode,
     watched,
@@ -52,7 +53,7 @@ def quick(
     if not plans.widest or not (whole or alone):
         return recipe
     copy, offsets = xlayout_native.run, OFFSETS
-    made_as = [(shape, dense_strides([max(n, 1) for n in shape])) for shape in shapes]
+    sizes = made_as(shapes)
 
     def one(x: Any) -> Any:
         plan = plans[x.dtype]
@@ -95,7 +96,7 @@ def quick(
             copy(plan, 1, *addresses, y.data_ptr())
             return y
         new = arrays[0].new_empty_strided  # sooner than from a tuple alone
-        made = [new(*size) for size in made_as]
+        made = [new(*size) for size in sizes]
         copy(plan, 1, *addresses, *[y.data_ptr() for y in made])
         return tuple(made) if len(made) > 1 else made[0]
 

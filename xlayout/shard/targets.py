@@ -141,26 +141,31 @@ def can_hold(held: ShardedArray, sharding: Sharding, shape: Shape) -> bool:
     ):
         return False
     if held.framework == "torch":
-        return not any(_is_misread(sharding, axis, n) for axis, n in enumerate(shape))
+        return not any(_is_mixed_up(sharding, axis, n) for axis, n in enumerate(shape))
     return _divides(sharding, shape)
 
 
-def _is_misread(sharding: Sharding, axis: int, size: int) -> bool:
+def _is_mixed_up(sharding: Sharding, axis: int, size: int) -> bool:
     """Whether `full_tensor` mixes up the parts of an axis that several mesh axes cut, or fails.
 
     That is so for segments; and for unequal parts in another order than the mesh's, depending on
     how many there are.
     """
-    order = list(sharding.axes(axis))
+    order = sharding.axes(axis)
     if len(order) < 2:
         return False
-    uneven = size % math.prod(sharding.counts(axis)) != 0
-    return bool(sharding.split(axis).segments) or (uneven and order != sorted(order))
+    turned = list(order) != sorted(order)
+    return bool(sharding.split(axis).segments) or (turned and not _is_even(sharding, axis, size))
 
 
 def _divides(sharding: Sharding, shape: Shape) -> bool:
     """Whether all parts are equal."""
-    return all(n % math.prod(sharding.counts(axis)) == 0 for axis, n in enumerate(shape))
+    return all(_is_even(sharding, axis, n) for axis, n in enumerate(shape))
+
+
+def _is_even(sharding: Sharding, axis: int, size: int) -> bool:
+    """Whether all parts of one axis are equal."""
+    return size % math.prod(sharding.counts(axis)) == 0
 
 
 def chooses(held: ShardedArray) -> bool:
