@@ -138,7 +138,6 @@ def test_a_device_becomes_the_current_one(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("several", [False, True])
-@pytest.mark.usefixtures("started")
 def test_that_of_the_outputs_is_while_a_plan_is_started(
     several: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,7 +163,6 @@ def test_that_of_the_outputs_is_while_a_plan_is_started(
 
 
 @pytest.mark.parametrize("batch", [False, True])
-@pytest.mark.usefixtures("started")
 def test_a_plan_is_for_the_addresses_that_it_runs_on(
     batch: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
