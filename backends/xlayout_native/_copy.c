@@ -14,7 +14,8 @@
  *     _plain.h    boxes, and a kernel in plain C for each kind
  *     _normal.h   copies, their normal form and kinds
  *     _compound.h transposes whose rows or columns are made of several loops
- *     _plan.h     their tiles
+ *     _transpose.h  tiles of transposes
+ *     _plan.h     the tiles of all copies
  *     _stage.h    tiles that are assembled before they are written
  *     _windows.h  the order of the tiles
  *     _lanes.h    the vector kernels, included once per vector size,
@@ -26,7 +27,8 @@
  *     _dense.h      of results that may start anywhere, with lines spliced from two vectors
  *     _neon.h     the instructions that they use, on ARM
  *     _isa.h      the kernels of each instruction set, and the choice between them
- *     _tiles.h    a tile, run by one thread
+ *     _squares.h  a tile of a transpose, square by square
+ *     _tiles.h    any tile, run by one thread
  *     _gather.h   a tile of a compound transpose
  *     _deal.h     rows dealt out to several results, or joined from several sources
  *     _pool.h     the other threads
@@ -79,10 +81,12 @@
 #include "_plain.h"
 #include "_normal.h"
 #include "_compound.h"
+#include "_transpose.h"
 #include "_plan.h"
 #include "_stage.h"
 #include "_windows.h"
 #include "_isa.h"
+#include "_squares.h"
 #include "_tiles.h"
 #include "_gather.h"
 #include "_alternate.h"
@@ -144,6 +148,21 @@ static PyObject *set_thresholds(PyObject *module, PyObject *args)
     atomic_store(&stream_from, stream);
     atomic_store(&threads_from, threads);
     Py_RETURN_NONE;
+}
+
+static PyObject *set_intel(PyObject *module, PyObject *whether)
+{
+    (void)module;
+    const int yes = PyObject_IsTrue(whether);
+    if (yes < 0) return NULL;
+    intel = yes;
+    Py_RETURN_NONE;
+}
+
+static PyObject *get_intel(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    return PyBool_FromLong(intel);
 }
 
 static PyObject *set_isa(PyObject *module, PyObject *name)
@@ -209,6 +228,8 @@ static PyMethodDef METHODS[] = {
     {"share_threads", share_threads, METH_NOARGS, "Work with OpenMP's threads from now on; whether it is there."},
     {"threads_awake", threads_awake, METH_NOARGS, "Whether this thread works with OpenMP's."},
     {"set_thresholds", set_thresholds, METH_VARARGS, "set_thresholds(stream_from, threads_from)."},
+    {"set_intel", set_intel, METH_O, "set_intel(whether): whether to read as is best on Intel's processors."},
+    {"get_intel", get_intel, METH_NOARGS, "Whether it reads as is best on Intel's processors."},
     {"set_isa", set_isa, METH_O, "set_isa(name): which kernels run."},
     {"get_isa", get_isa, METH_NOARGS, "Which kernels run."},
     {"get_isas", get_isas, METH_NOARGS, "The kernels this machine can run, widest first."},
@@ -228,7 +249,7 @@ static int start(PyObject *module)
     }
     started = true;
     atomic_store(&default_threads, initial_threads());
-    detect_processor();
+    intel = is_intel();
     for (size_t k = 0; k < sizeof ISAS / sizeof *ISAS; k++)
         if (supports(ISAS[k])) {
             atomic_store(&chosen, ISAS[k]);

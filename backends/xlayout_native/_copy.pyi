@@ -136,6 +136,15 @@ def set_thresholds(stream_from: int, threads_from: int, /) -> None:
     Threads that are already awake share it from a sixteenth of that on.
     """
 
+def set_intel(whether: bool, /) -> None:
+    """Choose whether to read as is best on Intel's processors; initially, whether this is one.
+
+    Plans that were prepared before keep their tiles.
+    """
+
+def get_intel() -> bool:
+    """Whether it reads as is best on Intel's processors."""
+
 def set_isa(name: str, /) -> None:
     """Choose the kernels that run from now on.
 

@@ -6,82 +6,16 @@
 
 enum {
     RUN = 1 << 16,                /* bytes from which a contiguous run is cut by bytes, not by loops */
-    TILE = 1 << 17,               /* bytes of a tile that is written straight to the target */
     FEW_TILES = 8,                /* a cached result of two such tiles or more is cut into at least so many */
     STAGED = 1 << 14,             /* bytes of a tile that is staged first: it fits in L1 */
-    ROW = 1024,                   /* bytes of an output row in a tile, if the input runs across it */
-    /* Rows of the input in a transpose's tile. Together they make long runs in the output, but each is read from
-     * pages of its own: so ROWS of single bytes, whose runs would be short, or if there are no more rows; else
-     * FEWER_ROWS. Half of either where is_staged_by_lines, to keep the stages and the input in L2. */
-    ROWS = 1024,
-    FEWER_ROWS = 512,
-    BYTES = 256,                  /* bytes of each row in such a tile; */
-    MORE_BYTES = 512,             /* and of wide elements, of which these would be too few */
-    BAND = 64,                    /* rows that are read across such a tile before the next ones, if L2 holds them; */
-    BAND_SQUARES = 2,             /* at least so many squares, whose stores then alternate between neighbouring lines */
-    SMALL = 1 << 16,              /* bytes of such a tile if there are fewer rows or columns */
-    L2_BYTES = 1 << 20,           /* bytes of L2, and lines in one of its sets: */
-    L2_WAYS = 8,                  /* fewer than most processors have */
     SHORT = 512,                  /* bytes up to which half a row of pairs is best written in order (dense) */
     LONG = 16 * LINE,             /* bytes of a row from which its first and last line may be written in parts */
     WINDOW = 4 << 20,             /* bytes of the output in a window */
-    /* Bytes of each row of the input in a window of a transpose. With fewer, its pages are returned to too often;
-     * with more, a thread waits longer for pages of a fresh result that another touches. */
-    WIDE = 1 << 10,
+    /* Bytes of each row of the input in a window of a transpose, if its tiles have no more. With fewer, its pages are
+     * returned to too often; with more, a thread waits longer for pages of a fresh result that another touches. */
+    WINDOW_IN = 1 << 10,
     PAGE = 4096,                  /* bytes of a page of memory */
 };
-
-/* The largest count up to n whose elements fill whole lines; n itself if it is less than a line. */
-static int64_t round_to_lines(int64_t n, int64_t width)
-{
-    const int64_t line = width < LINE ? LINE / width : 1;
-    return n < line ? n : n / line * line;
-}
-
-/* How many rows this far apart, up to `most`, can be read side by side so that L2 still holds the lines that one square
- * reads of each. Rows that are a large power of two apart, or nearly so, fall into few of its sets. */
-static int64_t rows_held(int64_t stride, int64_t most)
-{
-    uint8_t held[L2_BYTES / L2_WAYS / LINE] = {0};
-    const uint64_t step = (uint64_t)magnitude(stride);
-    uint64_t line = 0; /* the first one not counted yet */
-    for (uint64_t r = 0; r < (uint64_t)most; r++) {
-        if (line < r * step / LINE) line = r * step / LINE;
-        for (; line <= (r * step + LINE - 1) / LINE; line++)
-            if (++held[line % sizeof held] > L2_WAYS) return (int64_t)r;
-    }
-    return most;
-}
-
-static bool makes_lines(void);
-
-/* Whether a transpose is staged although its output rows begin on lines, because a vector is less than a line. */
-static bool is_staged_by_lines(const Copy *c)
-{
-    int64_t all = 0;
-    for (int k = 0; k < c->rank - 1; k++) all |= c->loop[k].out;
-    return all % LINE == 0 && !makes_lines();
-}
-
-/* A transpose's tile: enough rows for long runs in the output and a few lines of each, read in bands of rows. If
- * one side is short, the other grows. Returns how many such pieces fit in a tile. */
-static int64_t shape_transpose(Copy *c)
-{
-    const Loop *row = &c->loop[c->rank - 1], *column = &c->loop[c->along];
-    const int64_t side = LINE / c->width, room = SMALL / c->width;
-    const bool large = c->width >= 8, more = !large && (c->width == 1 || row->n <= ROWS);
-    const int64_t columns = (large ? MORE_BYTES : BYTES) / c->width;
-    const int64_t rows = (more ? ROWS : FEWER_ROWS) / (is_staged_by_lines(c) ? 2 : 1);
-    int64_t *high = &c->tile[c->rank - 1], *wide = &c->tile[c->along];
-    *high = min(row->n, rows);
-    *wide = min(column->n, round_to_lines(max(columns, room / *high), c->width));
-    *high = min(row->n, round_to_lines(max(rows, room / *wide), c->width));
-    /* Where a side is less than a line, the same lines are met again in the next box, unless L1 lost them. */
-    if (c->cached && row->n < side) *wide = min(*wide, max(lines_held(column->out), side));
-    if (c->cached && column->n < side) *high = min(*high, max(lines_held(row->in), side));
-    c->band = max(rows_held(row->in, max(BAND, BAND_SQUARES * side)) / side, 1) * side;
-    return max(room / (*high * *wide), 1);
-}
 
 /* Bytes of a tile of any other kind. */
 static int64_t bytes_of_tile(const Copy *c, bool lines)
@@ -253,7 +187,7 @@ static void shape_windows(Copy *c)
         const int k = c->by_out[j];
         if (returns && has_loop(&c->rows, k)) break;
         const bool column = returns && has_loop(&c->columns, k);
-        const int64_t steps = column ? WIDE / c->loop[k].in : WINDOW / rows / c->loop[k].out;
+        const int64_t steps = column ? WINDOW_IN / c->loop[k].in : WINDOW / rows / c->loop[k].out;
         const int64_t room = steps / c->tile[k];
         c->window[k] = min(max(room, 1), c->tiles[k]);
         c->windows *= (c->tiles[k] + c->window[k] - 1) / c->window[k];
@@ -286,6 +220,7 @@ static void prepare_copy(Copy *c, bool staged)
     c->kind = bytes ? RUNS : kind_of(c);
     if (c->kind == RUNS) order_by_input(c);
     find_sides(c);
+    c->wide = !staged && c->kind == TRANSPOSE && !is_compound(c); /* if its shape allows it */
     if (is_compound(c)) c->kind = TRANSPOSE;
     c->dense = is_dense(c);
     shape(c, true);

@@ -56,6 +56,7 @@ static int64_t steps_of_columns(const Copy *c, const uint8_t *from)
 static bool is_staged(const Isa *isa, const Copy *c, const uint8_t *to)
 {
     if (c->part && isa->block) return false;
+    if (c->wide) return store_of(isa, c, to + c->to) == CACHED;
     return c->lines && !writer(isa, c, to + c->to);
 }
 
@@ -74,12 +75,11 @@ static Plan *shifted(const Isa *isa, const Plan *plan, uint8_t *const *pointers)
     for (int k = 0; k < plan->count; k++) {
         Copy c = plan->copies[k];
         const uint8_t *to = pointers[plan->inputs + c.target];
-        const bool staged = is_staged(isa, &c, to);
         const int64_t rows = steps_of_rows(&c, to), columns = steps_of_columns(&c, pointers[c.source]);
         const int last = c.rank - 1;
         cut(made, &c, last, rows);
         cut(made, &c, c.along, columns);
-        append(made, &c, staged);
+        append(made, &c, is_staged(isa, &c, to));
     }
     finish_plan(made);
     return made;

@@ -22,6 +22,7 @@ COMPILED = (
     "torch_operation",
     "torch_primitive",
     "turn_bytes",
+    "wide",
     "windows",
 )
 COMPILED_ONLY = [f"test_{name}.py" for name in COMPILED]

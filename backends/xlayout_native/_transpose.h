@@ -1,0 +1,96 @@
+/* _transpose: the shape of a transpose's tiles. The sizes were found by measurement; docs/adr has the figures. */
+
+enum {
+    TILE = 1 << 17,               /* bytes of a tile of any kind that is written straight to the target */
+    ROW = 1024,                   /* bytes of an output row in a tile, if the input runs across it */
+    /* Rows of the input in a transpose's tile. Together they make long runs in the output, but each is read from
+     * pages of its own: so ROWS of single bytes, whose runs would be short, or if there are no more rows; else
+     * FEWER_ROWS. Half of either if staged by lines, to keep the stages and the input in L2. */
+    ROWS = 1024,
+    FEWER_ROWS = 512,
+    BYTES = 256,                  /* bytes of each row in such a tile; */
+    MORE_BYTES = 512,             /* and of wide elements, of which these would be too few */
+    BAND = 64,                    /* rows that are read across such a tile before the next ones, if L2 holds them; */
+    BAND_SQUARES = 2,             /* at least so many squares, whose stores then alternate between neighbouring lines */
+    SMALL = 1 << 16,              /* bytes of such a tile if there are fewer rows or columns */
+    WIDE_BYTES = 4096,            /* bytes of each row in a wide tile, */
+    WIDE_TILES = 32,              /* unless there would be fewer tiles, */
+    WIDE_ROWS = 128,              /* and such rows at least */
+    L2_BYTES = 1 << 20,           /* bytes of L2, and lines in one of its sets: */
+    L2_WAYS = 8,                  /* fewer than most processors have */
+};
+
+/* The largest count up to n whose elements fill whole lines; n itself if it is less than a line. */
+static int64_t round_to_lines(int64_t n, int64_t width)
+{
+    const int64_t line = width < LINE ? LINE / width : 1;
+    return n < line ? n : n / line * line;
+}
+
+/* How many rows this far apart, up to `most`, can be read side by side so that L2 still holds the lines that one square
+ * reads of each. Rows that are a large power of two apart, or nearly so, fall into few of its sets. */
+static int64_t rows_held(int64_t stride, int64_t most)
+{
+    uint8_t held[L2_BYTES / L2_WAYS / LINE] = {0};
+    const uint64_t step = (uint64_t)magnitude(stride);
+    uint64_t line = 0; /* the first one not counted yet */
+    for (uint64_t r = 0; r < (uint64_t)most; r++) {
+        if (line < r * step / LINE) line = r * step / LINE;
+        for (; line <= (r * step + LINE - 1) / LINE; line++)
+            if (++held[line % sizeof held] > L2_WAYS) return (int64_t)r;
+    }
+    return most;
+}
+
+static bool makes_lines(void);
+static bool reads_along(void);
+
+/* Whether all rows of the output begin on lines if the first one does. */
+static bool has_rows_on_lines(const Copy *c)
+{
+    int64_t all = 0;
+    for (int k = 0; k < c->rank - 1; k++) all |= c->loop[k].out;
+    return all % LINE == 0;
+}
+
+/* A wide tile is read along its rows, long pieces of a few at a time. It is too large for a stage. Where lines have to
+ * be spliced, it needs long runs of the output, and so more rows; and does not pay for short ones. No tile is left with
+ * rows too few for a square. */
+static bool shape_wide(Copy *c)
+{
+    const Loop *row = &c->loop[c->rank - 1], *column = &c->loop[c->along];
+    const bool spliced = !has_rows_on_lines(c);
+    const int64_t side = LINE / c->width, few = max(spliced ? ROW / c->width : 0, WIDE_ROWS);
+    const int64_t most = column->n * c->width;
+    if (c->cached || !reads_along() || row->n < few || most <= (spliced ? WIDE_BYTES / 2 : BYTES)) return false;
+    int64_t bytes = WIDE_BYTES;
+    while (bytes > BYTES && bytes_of(c) < WIDE_TILES * few * bytes) bytes /= 2;
+    const int64_t columns = min(column->n, bytes / c->width);
+    int64_t rows = round_to_lines(max(few, TILE / c->width / columns), c->width);
+    while (row->n % rows && row->n % rows < side) rows += side;
+    c->tile[c->rank - 1] = min(row->n, rows), c->tile[c->along] = columns;
+    return true;
+}
+
+/* A transpose's tile: enough rows for long runs in the output and a few lines of each, read in bands of rows; or a wide
+ * one. If one side is short, the other grows. Returns how many such pieces fit in a tile. */
+static int64_t shape_transpose(Copy *c)
+{
+    const Loop *row = &c->loop[c->rank - 1], *column = &c->loop[c->along];
+    const int64_t side = LINE / c->width, room = SMALL / c->width;
+    const bool large = c->width >= 8, more = !large && (c->width == 1 || row->n <= ROWS);
+    const int64_t columns = (large ? MORE_BYTES : BYTES) / c->width;
+    const bool by_lines = has_rows_on_lines(c) && !makes_lines(); /* staged because a vector is less than a line */
+    const int64_t rows = (more ? ROWS : FEWER_ROWS) / (by_lines ? 2 : 1);
+    int64_t *high = &c->tile[c->rank - 1], *wide = &c->tile[c->along];
+    c->band = max(rows_held(row->in, max(BAND, BAND_SQUARES * side)) / side, 1) * side;
+    c->wide = c->wide && shape_wide(c);
+    if (c->wide) return 1;
+    *high = min(row->n, rows);
+    *wide = min(column->n, round_to_lines(max(columns, room / *high), c->width));
+    *high = min(row->n, round_to_lines(max(rows, room / *wide), c->width));
+    /* Where a side is less than a line, the same lines are met again in the next box, unless L1 lost them. */
+    if (c->cached && row->n < side) *wide = min(*wide, max(lines_held(column->out), side));
+    if (c->cached && column->n < side) *high = min(*high, max(lines_held(row->in), side));
+    return max(room / (*high * *wide), 1);
+}
