@@ -15,7 +15,7 @@ enum {
     SMALL = 1 << 16,              /* bytes of such a tile if there are fewer rows or columns */
     WIDE_BYTES = 4096,            /* bytes of each row in a wide tile, */
     WIDE_TILES = 32,              /* unless there would be fewer tiles, */
-    WIDE_ROWS = 128,              /* and such rows at least */
+    WIDE_ROWS = 128,              /* and how many rows it has at least */
     L2_BYTES = 1 << 20,           /* bytes of L2, and lines in one of its sets: */
     L2_WAYS = 8,                  /* fewer than most processors have */
 };
