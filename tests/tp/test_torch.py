@@ -110,7 +110,7 @@ def test_after_training_the_ranks_hold_one_model(four: Ranks, name: str) -> None
     config = on_ranks.made(name).config
     merged = tp.merge([own for own, _ in ranks], tp.plan(whole, 4, config=config))
     for key, x in whole.items():
-        torch.testing.assert_close(merged[key], x, rtol=2e-2, atol=2e-3, msg=key)
+        torch.testing.assert_close(merged[key], x, rtol=2e-3, atol=2e-4, msg=key)
 
 
 @pytest.mark.parametrize("name", ["llama, one kv head", "qwen3"])
