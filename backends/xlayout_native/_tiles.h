@@ -43,15 +43,6 @@ static const uint8_t *input_at(const Copy *c, const int64_t *at, const uint8_t *
     return from;
 }
 
-/* Whether all rows of the output begin at multiples of so many bytes, a power of two. */
-static bool begin_at(const Copy *c, const uint8_t *to, int64_t multiple)
-{
-    uintptr_t all = (uintptr_t)to;
-    for (int k = 0; k < c->rank - 1; k++)
-        if (c->loop[k].n > 1) all |= (uintptr_t)c->loop[k].out;
-    return all % (uintptr_t)multiple == 0;
-}
-
 /* How the squares of a transpose are packed: not unless their lines take more than half of a set, since each is read in
  * four parts. By lanes, columns are not made in order, which is slower if they are written into one set of a cache;
  * `to` is NULL if they cannot be: if they are streamed, or staged. */

@@ -45,12 +45,14 @@ static int64_t rows_held(int64_t stride, int64_t most)
 static bool makes_lines(void);
 static bool reads_along(void);
 
-/* Whether all rows of the output begin on lines if the first one does. */
-static bool has_rows_on_lines(const Copy *c)
+/* Whether all rows of an output at `to` begin at multiples of so many bytes, a power of two; NULL stands for an output
+ * that begins at one itself. */
+static bool begin_at(const Copy *c, const uint8_t *to, int64_t multiple)
 {
-    int64_t all = 0;
-    for (int k = 0; k < c->rank - 1; k++) all |= c->loop[k].out;
-    return all % LINE == 0;
+    uintptr_t all = (uintptr_t)to;
+    for (int k = 0; k < c->rank - 1; k++)
+        if (c->loop[k].n > 1) all |= (uintptr_t)c->loop[k].out;
+    return all % (uintptr_t)multiple == 0;
 }
 
 /* A wide tile is read along its rows, long pieces of a few at a time. It is too large for a stage. Where lines have to
@@ -59,7 +61,7 @@ static bool has_rows_on_lines(const Copy *c)
 static bool shape_wide(Copy *c)
 {
     const Loop *row = &c->loop[c->rank - 1], *column = &c->loop[c->along];
-    const bool spliced = !has_rows_on_lines(c);
+    const bool spliced = !begin_at(c, NULL, LINE);
     const int64_t side = LINE / c->width, few = max(spliced ? ROW / c->width : 0, WIDE_ROWS);
     const int64_t most = column->n * c->width;
     if (c->cached || !reads_along() || row->n < few || most <= (spliced ? WIDE_BYTES / 2 : BYTES)) return false;
@@ -80,7 +82,7 @@ static int64_t shape_transpose(Copy *c)
     const int64_t side = LINE / c->width, room = SMALL / c->width;
     const bool large = c->width >= 8, more = !large && (c->width == 1 || row->n <= ROWS);
     const int64_t columns = (large ? MORE_BYTES : BYTES) / c->width;
-    const bool by_lines = has_rows_on_lines(c) && !makes_lines(); /* staged because a vector is less than a line */
+    const bool by_lines = begin_at(c, NULL, LINE) && !makes_lines(); /* staged because a vector is less than a line */
     const int64_t rows = (more ? ROWS : FEWER_ROWS) / (by_lines ? 2 : 1);
     int64_t *high = &c->tile[c->rank - 1], *wide = &c->tile[c->along];
     c->band = max(rows_held(row->in, max(BAND, BAND_SQUARES * side)) / side, 1) * side;
