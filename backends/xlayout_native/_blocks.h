@@ -89,24 +89,31 @@ INLINE void N(rows_of_blocks)(const Box *b, const uint8_t *from, uint8_t *to, Se
         }
 }
 
-/* Each column continues in the next row, so except in the first row every block follows the one before it. Where
- * columns alias, some lines of each are written in turn (see BURST), and prefetching looks as far ahead as that. */
+/* Bytes of blocks that are written to one of these columns before the next; 0: a single block. On Intel's processors
+ * it pays for any number of columns, wherever they lie. */
+INLINE int64_t N(burst_of)(const Box *b)
+{
+    if (intel) return 16 * LINE;
+    return b->columns <= FEW_BURSTS && columns_alias(b->columns, b->column_out) ? BURST(LANES) : 0;
+}
+
+/* Each column continues in the next row, so except in the first row every block follows the one before it. Without
+ * seams, blocks are whole lines. Prefetching looks as far ahead as a burst reads. */
 INLINE void N(rows_dealt)(const Box *b, const uint8_t *from, uint8_t *to, Seam *seams)
 {
     const int64_t width = b->width, row = b->columns * width;
-    const bool bursts = b->columns <= FEW_BURSTS && columns_alias(b->columns, b->column_out);
-    const int64_t high = bursts ? max(BURST(LANES) / width, 1) : 1, ahead = high > 1 ? high * row : AHEAD;
+    const int64_t high = max(N(burst_of)(b) / width, 1), ahead = high > 1 ? high * row : AHEAD;
     for (int64_t k = 0; k < b->batch; k++) {
         const uint8_t *s = from + k * b->batch_in;
         uint8_t *d = to + k * b->batch_out;
         for (int64_t band = 0, end; band < b->rows; band = end) {
-            end = band ? min(band + high, b->rows) : 1;
+            end = band || !seams ? min(band + high, b->rows) : 1;
             for (int64_t c = 0; c < b->columns; c++) {
                 const uint8_t *x = s + band * b->row_in + c * width;
                 uint8_t *y = d + c * b->column_out + band * width;
-                if (!band) PREFETCH_FOR_WRITE(y + b->rows * width);
+                if (seams && !band) PREFETCH_FOR_WRITE(y + b->rows * width);
                 for (int64_t r = band; r < end; r++, x += b->row_in, y += width)
-                    N(put_block)(y, x, width, x, ahead, seams + c);
+                    N(put_block)(y, x, width, x, ahead, seams ? seams + c : NULL);
             }
         }
     }
@@ -140,8 +147,17 @@ TARGET static void N(blocks_unaligned)(const Box *b, const uint8_t *from, uint8_
 
 TARGET static void N(stream_blocks)(const Box *b, const uint8_t *from, uint8_t *to)
 {
-    if (BURST(LANES) && has_seams(b)) N(blocks_unaligned)(b, from, to);
-    else N(rows_of_blocks)(b, from, to, NULL);
+    if ((BURST(LANES) || intel) && has_seams(b)) {
+        N(rows_dealt)(b, from, to, NULL);
+        return;
+    }
+#if LANES == 4
+    if (intel && b->width == LINE && (b->row_out == LINE || b->column_out == LINE)) {
+        N(short_blocks)(b, from, to);
+        return;
+    }
+#endif
+    N(rows_of_blocks)(b, from, to, NULL);
 }
 
 /* Blocks of any width that stay in the caches. */

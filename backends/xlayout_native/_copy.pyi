@@ -137,13 +137,13 @@ def set_thresholds(stream_from: int, threads_from: int, /) -> None:
     """
 
 def set_intel(whether: bool, /) -> None:
-    """Choose whether to read as is best on Intel's processors; initially, whether this is one.
+    """Choose whether to copy as is best on Intel's processors; initially, whether this is one.
 
     Plans that were prepared before keep their tiles.
     """
 
 def get_intel() -> bool:
-    """Whether it reads as is best on Intel's processors."""
+    """Whether it copies as is best on Intel's processors."""
 
 def set_isa(name: str, /) -> None:
     """Choose the kernels that run from now on.

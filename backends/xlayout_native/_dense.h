@@ -99,13 +99,14 @@ INLINE void put_half(Dense *d, const uint8_t *from, int64_t half, Pick pick, __m
 INLINE void unzip_pairs(const Box *b, const uint8_t *from, uint8_t *to, int width)
 {
     const int64_t half = b->rows * width;
+    const int64_t ahead = ahead_in(b->batch_in == 2 * half ? INT64_MAX : 2 * half);
     const __m512i even = pick_index(EVEN, width), odd = pick_index(ODD, width);
     const __m512i apart = pick_index(APART, width);
     Dense d;
     begin_dense(&d, to);
     for (int64_t k = 0; k < b->batch; k++) {
         const uint8_t *s = from + k * b->batch_in;
-        for (int64_t x = 0; x < 2 * half; x += LINE) PREFETCH_ONCE(s, x + AHEAD);
+        for (int64_t x = 0; x < 2 * half; x += LINE) PREFETCH_ONCE(s, x + ahead);
         if (2 * half == LINE) {
             const __m512i v = LOAD(s);
             put_dense(&d, picked(width, APART, apart, v, v), LINE, width);
@@ -190,7 +191,7 @@ INLINE void zip_unaligned_row(const uint8_t *from, const uint8_t *next, uint8_t 
 INLINE void unzip_unaligned_row(const uint8_t *from, const uint8_t *next, uint8_t *to, const Box *b, int ways,
                                 int width)
 {
-    const int64_t count = b->rows * width, wrap = count * ways - AHEAD;
+    const int64_t count = b->rows * width, far = ahead_in(count * ways), wrap = count * ways - far;
     int64_t at = 0;
     __m512i v[8];
     Dense d[8];
@@ -202,7 +203,7 @@ INLINE void unzip_unaligned_row(const uint8_t *from, const uint8_t *next, uint8_
         unzip_vectors_4(v, from + at * ways, ways, width);
         for (int k = 0; k < ways; k++) {
             const int64_t x = at * ways + k * LINE;
-            PREFETCH_ONCE(x < wrap ? from : next, x < wrap ? x + AHEAD : x - wrap);
+            PREFETCH_ONCE(x < wrap ? from : next, x < wrap ? x + far : x - wrap);
             put_dense(&d[k], v[k], LINE, width);
         }
     }

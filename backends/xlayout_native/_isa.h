@@ -49,7 +49,7 @@ enum {
 };
 
 /* Bytes that are written to one column before the next, where columns alias, if there are no more columns than
- * FEW_BURSTS. Processors with AVX-512 have not been seen to gain from it. */
+ * FEW_BURSTS. AMD's processors with AVX-512 have not been seen to gain from it. */
 #define BURST(lanes) ((lanes) < 4 ? 8 * LINE : 0)
 enum { FEW_BURSTS = 8 };
 
@@ -106,6 +106,9 @@ enum { NARROW = 15 }; /* most elements in the short rows of a narrow transpose *
 static inline int64_t table_limit(int64_t width, int lanes) { return max(16 / width, 2 * lanes); }
 
 static bool intel; /* whether the processor is one of Intel's */
+
+/* How far unzips prefetch ahead, in bytes; where rows are so long, twice as far on Intel's processors. */
+static inline int64_t ahead_in(int64_t row) { return intel && row >= 2 * AHEAD ? 2 * AHEAD : AHEAD; }
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <cpuid.h>

@@ -45,6 +45,15 @@ def isa(request: pytest.FixtureRequest) -> Iterator[str]:
     xlayout_native.set_isa(usual)
 
 
+@pytest.fixture(params=[False, True], ids=["another's", "Intel's"])
+def maker(request: pytest.FixtureRequest) -> Iterator[None]:
+    """In the orders that are best on Intel's processors, and on others."""
+    intel = xlayout_native.get_intel()
+    xlayout_native.set_intel(request.param)
+    yield
+    xlayout_native.set_intel(intel)
+
+
 @pytest.fixture(params=[USUAL, (0, 0)], ids=["cached", "streamed"])
 def thresholds(request: pytest.FixtureRequest) -> Iterator[None]:
     """As shipped, and with everything streamed and shared between threads, however small."""
