@@ -26,7 +26,9 @@ __all__ = ["BEGIN", "END", "elsewhere", "figures", "looped", "main", "pages", "w
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results" / "grid.json"
-OTHERS = tuple(RESULTS.with_name(f"grid-xeon{part}.json") for part in ("", "-rows"))
+OTHERS = tuple(
+    RESULTS.with_name(f"grid-xeon-{family}.json") for family in ("zips", "transposes", "rows")
+)
 LOOPS = RESULTS.with_name("overhead.json")
 PAGE = ROOT / "docs" / "guide" / "benchmarks.md"
 ELSEWHERE = PAGE.with_name("benchmarks-elsewhere.md")

@@ -101,8 +101,8 @@ INLINE int64_t N(burst_of)(const Box *b)
  * seams, blocks are whole lines. Prefetching looks as far ahead as a burst reads. */
 INLINE void N(rows_dealt)(const Box *b, const uint8_t *from, uint8_t *to, Seam *seams)
 {
-    const int64_t width = b->width, row = b->columns * width;
-    const int64_t high = max(N(burst_of)(b) / width, 1), ahead = high > 1 ? high * row : AHEAD;
+    const int64_t width = b->width, high = max(N(burst_of)(b) / width, 1);
+    const int64_t ahead = high > 1 ? high * b->row_in : AHEAD;
     for (int64_t k = 0; k < b->batch; k++) {
         const uint8_t *s = from + k * b->batch_in;
         uint8_t *d = to + k * b->batch_out;
