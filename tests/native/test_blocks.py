@@ -11,6 +11,20 @@ pytestmark = pytest.mark.usefixtures("isa", "thresholds")
 WIDTHS = (3, 12, 24, 33, 40, 63, 64, 65, 72, 100, 127, 192, 1000, 1088)  # bytes of a block
 SHIFTS = (0, 1, 16, 33, 63)  # of the result, in bytes past a line
 ROOM = 400_000  # bytes: some tiles
+ELSEWHERE: list[Loops] = [  # in blocks
+    ((200, 7, 1), (3, 2000, 203)),  # columns that do not continue in the next
+    ((200, 3, 1), (3, 1, 200)),  # rows as they lie
+    ((200, 3, 2), (3, 1, 401)),  # with gaps between blocks,
+    ((40, 15, 15), (5, 3, 1), (3, 1, 5)),  # in groups,
+    ((40, 15, 16), (5, 3, 1), (3, 1, 5)),  # and with gaps between groups
+    ((3, 3000, 3000), (3, 1, 1000), (1000, 3, 1)),  # some at a time
+    ((3, 3000, 3003), (3, 1, 1001), (1000, 3, 1)),
+    ((200, -3, 1), (3, 1, 200)),
+    ((200, 0, 1), (3, 1, 200)),
+    ((2, 1, 200), (200, 2, 1)),
+    ((600, 2, 1),),
+    ((600, 2, 3),),
+]
 
 
 @pytest.mark.parametrize("shift", SHIFTS)
@@ -46,28 +60,23 @@ def test_blocks_of_pages(ways: int, width: int, shift: int) -> None:
     _in_turn_and_back(ways, width, shift)
 
 
-@pytest.mark.usefixtures("maker")
-@pytest.mark.parametrize("shift", [0, 16, 33])
-@pytest.mark.parametrize("width", [7, 32, 64, 100, 1000, 1024])
-@pytest.mark.parametrize(
-    "loops",
-    [
-        ((200, 7, 1), (3, 2000, 203)),  # columns that do not continue in the next
-        ((200, 3, 1), (3, 1, 200)),  # rows as they lie
-        ((200, 3, 2), (3, 1, 401)),  # with gaps between blocks,
-        ((40, 15, 15), (5, 3, 1), (3, 1, 5)),  # in groups,
-        ((40, 15, 16), (5, 3, 1), (3, 1, 5)),  # and with gaps between groups
-        ((3, 3000, 3000), (3, 1, 1000), (1000, 3, 1)),  # some at a time
-        ((3, 3000, 3003), (3, 1, 1001), (1000, 3, 1)),
-        ((200, -3, 1), (3, 1, 200)),
-        ((200, 0, 1), (3, 1, 200)),
-        ((2, 1, 200), (200, 2, 1)),
-        ((600, 2, 1),),
-        ((600, 2, 3),),
-    ],
-)
+@pytest.mark.parametrize("shift", SHIFTS)
+@pytest.mark.parametrize("width", [7, 24, 32, 100, 1000])
+@pytest.mark.parametrize("loops", ELSEWHERE)
 def test_blocks_elsewhere(loops: Loops, width: int, shift: int) -> None:
+    _elsewhere(loops, width, shift)
+
+
+def _elsewhere(loops: Loops, width: int, shift: int) -> None:
     agree((*((n, x * width, z * width) for n, x, z in loops), (width, 1, 1)), 1, shift, shift % 5)
+
+
+@pytest.mark.usefixtures("maker")
+@pytest.mark.parametrize("shift", [0, 16])
+@pytest.mark.parametrize("width", [64, 100, 1024])
+@pytest.mark.parametrize("loops", ELSEWHERE)
+def test_lines_elsewhere(loops: Loops, width: int, shift: int) -> None:
+    _elsewhere(loops, width, shift)
 
 
 @pytest.mark.parametrize("shift", SHIFTS)
