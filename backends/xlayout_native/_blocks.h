@@ -89,11 +89,10 @@ INLINE void N(rows_of_blocks)(const Box *b, const uint8_t *from, uint8_t *to, Se
         }
 }
 
-/* Bytes of blocks that are written to one of these columns before the next; 0: a single block. On Intel's processors
- * it pays for any number of columns, wherever they lie. */
+/* Bytes of blocks that are written to one of these columns before the next; 0: a single block. */
 INLINE int64_t N(burst_of)(const Box *b)
 {
-    if (intel) return 16 * LINE;
+    if (intel) return INTEL_BURST;
     return b->columns <= FEW_BURSTS && columns_alias(b->columns, b->column_out) ? BURST(LANES) : 0;
 }
 

@@ -191,7 +191,7 @@ INLINE void zip_unaligned_row(const uint8_t *from, const uint8_t *next, uint8_t 
 INLINE void unzip_unaligned_row(const uint8_t *from, const uint8_t *next, uint8_t *to, const Box *b, int ways,
                                 int width)
 {
-    const int64_t count = b->rows * width, far = ahead_in(count * ways), wrap = count * ways - far;
+    const int64_t count = b->rows * width, ahead = ahead_in(count * ways), wrap = count * ways - ahead;
     int64_t at = 0;
     __m512i v[8];
     Dense d[8];
@@ -203,7 +203,7 @@ INLINE void unzip_unaligned_row(const uint8_t *from, const uint8_t *next, uint8_
         unzip_vectors_4(v, from + at * ways, ways, width);
         for (int k = 0; k < ways; k++) {
             const int64_t x = at * ways + k * LINE;
-            PREFETCH_ONCE(x < wrap ? from : next, x < wrap ? x + far : x - wrap);
+            PREFETCH_ONCE(x < wrap ? from : next, x < wrap ? x + ahead : x - wrap);
             put_dense(&d[k], v[k], LINE, width);
         }
     }

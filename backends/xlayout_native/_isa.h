@@ -53,6 +53,9 @@ enum {
 #define BURST(lanes) ((lanes) < 4 ? 8 * LINE : 0)
 enum { FEW_BURSTS = 8 };
 
+/* The same for blocks on Intel's processors, for any number of columns, wherever they lie. */
+enum { INTEL_BURST = 16 * LINE };
+
 /* Whether some of these columns lie whole pages apart (4K aliasing). A processor that streams a line to one and
  * a line to the other in turn takes up to twice as long. */
 static inline bool columns_alias(int64_t columns, int64_t column_out)

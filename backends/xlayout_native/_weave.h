@@ -181,7 +181,7 @@ INLINE void N(put_burst)(uint8_t *to, int64_t column_out, uint8_t (*made)[BURST(
 INLINE void N(unzip_row)(const uint8_t *from, const uint8_t *next, uint8_t *to, const Box *b, int ways,
                          int width, bool stream, bool prefetch)
 {
-    const int64_t count = b->rows * width, far = ahead_in(count * ways), wrap = count * ways - far;
+    const int64_t count = b->rows * width, ahead = ahead_in(count * ways), wrap = count * ways - ahead;
     const int64_t head = stream ? min((int64_t)(-(uintptr_t)to & (LINE - 1)), count) : 0;
     if (stream && (uintptr_t)(to + count) % LINE)
         for (int k = 0; k < ways; k++) PREFETCH_FOR_WRITE(to + k * b->column_out + count);
@@ -199,7 +199,7 @@ INLINE void N(unzip_row)(const uint8_t *from, const uint8_t *next, uint8_t *to, 
         N(unzip_vectors)(v, from + r * ways, ways, width);
         for (int k = 0; prefetch && k < ways; k++) {
             const int64_t x = r * ways + k * V;
-            if ((x - head * ways) % LINE == 0) PREFETCH_ONCE(x < wrap ? from : next, x < wrap ? x + far : x - wrap);
+            if ((x - head * ways) % LINE == 0) PREFETCH_ONCE(x < wrap ? from : next, x < wrap ? x + ahead : x - wrap);
         }
         if (at >= bursts) {
             for (int k = 0; k < ways; k++) N(put)(to + k * b->column_out + r, v[k], stream);
