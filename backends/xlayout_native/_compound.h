@@ -18,6 +18,8 @@ enum {
     FEWEST = 256,          /* elements of its rows and columns: a tile of fewer costs more than plain loops */
 };
 
+static bool reads_along(void);
+
 static bool has_loop(const Side *side, int k)
 {
     for (int j = 0; j < side->count; j++)
@@ -95,6 +97,10 @@ static bool extend_both(Copy *c, bool rows_first, int64_t enough, bool any_order
     const int64_t least = COMPOUND_LEAST * c->width;
     extend(c, rows, columns, true, max(COMPOUND_ROW, least / bytes_of_side(c, columns)));
     extend(c, columns, rows, false, max(COMPOUND_COLUMN, least / bytes_of_side(c, rows)));
+    if (!c->cached && reads_along()) { /* squares may take pieces of any length, and begin in the row before */
+        extend(c, rows, columns, true, INT64_MAX);
+        extend(c, columns, rows, false, INT64_MAX);
+    }
     return elements_of_sides(c) >= FEWEST;
 }
 
@@ -116,6 +122,14 @@ static void find_sides(Copy *c)
     reset_sides(c);
 }
 
+/* Elements of a tile along a side. */
+static int64_t tile_side(const Copy *c, const Side *side)
+{
+    int64_t count = 1;
+    for (int j = 0; j < side->count; j++) count *= c->tile[side->loop[j]];
+    return count;
+}
+
 static bool is_compound(const Copy *c) { return c->rows.count > 1 || c->columns.count > 1; }
 
 /* Shapes one side of a tile: about `room` elements, or up to `most` if it takes so many to come to whole lines. */
@@ -132,16 +146,6 @@ static int64_t shape_side(Copy *c, const Side *side, int64_t room, int64_t most)
         count *= c->tile[k];
     }
     return count;
-}
-
-/* Shapes a tile. Whole lines matter most in rows, which are written: for them, as many are taken as leave a line of
- * each. If there are few columns, more rows fit. */
-static void shape_compound(Copy *c)
-{
-    const int64_t room = COMPOUND / c->width;
-    const int64_t rows = shape_side(c, &c->rows, COMPOUND / COMPOUND_IN, COMPOUND / LINE);
-    const int64_t columns = shape_side(c, &c->columns, room / rows, 0);
-    c->band = shape_side(c, &c->rows, room / columns, rows);
 }
 
 /* How far apart pieces of so many bytes are kept: not by a large power of two, or they share few sets of a cache. */

@@ -88,6 +88,7 @@
 #include "_isa.h"
 #include "_squares.h"
 #include "_tiles.h"
+#include "_places.h"
 #include "_gather.h"
 #include "_alternate.h"
 #include "_deal.h"
@@ -243,7 +244,7 @@ static int start(PyObject *module)
     static bool started;
     if (started) return 0;
     if (name_attributes()) return -1;
-    if (pthread_key_create(&stages, free) || pthread_atfork(NULL, NULL, forget_threads)) {
+    if (pthread_key_create(&own, free) || pthread_atfork(NULL, NULL, forget_threads)) {
         PyErr_SetString(PyExc_ImportError, "xlayout_native: no thread storage left");
         return -1;
     }

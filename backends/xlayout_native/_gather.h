@@ -1,12 +1,13 @@
 /* _gather: a tile of a compound transpose, run by one thread.
  *
- * Its rows are gathered side by side in the thread's own memory. From there on they are those of any matrix:
- * squares of them are transposed into the stage, from where each column goes to its place, or if they are short, pairs
- * and the like are zipped or unzipped.
+ * It is made by squares (_places.h). If it is too small for them, its rows are gathered side by side in the thread's own
+ * memory. From there on they are those of any matrix, which is transposed, zipped or unzipped into the stage, from where
+ * each column goes to its place.
  */
 
 _Static_assert(2 * COMPOUND <= CARRY_LINES * LINE, "rows must fit where other transposes carry lines");
 _Static_assert(LINE + 2 * COMPOUND <= STAGE, "a stage must hold their columns; either is at most doubled by gaps");
+_Static_assert((LINE - 1) * (WIDE_BYTES + LINE) <= CARRY_LINES * LINE, "and the rest of a wide one, too few for a square");
 
 enum { SHORT_BLOCK = 256 }; /* bytes of pieces and segments up to which they are copied as blocks */
 
@@ -101,15 +102,17 @@ static Kind kind_of_box(const Box *b)
     return is_zip(b->columns, b->row_in, b->width) ? UNZIP : TRANSPOSE;
 }
 
-/* Without memory for stages, it runs as any other tile: slowly, as several loops have few steps. */
+/* Without memory for stages, or if it is too large for them, it runs as any other tile: slowly, as several loops have
+ * few steps. */
 static void run_compound(Worker *worker, const Copy *c, const int64_t *at, const uint8_t *from, uint8_t *to,
                          const uint8_t *next)
 {
-    if (!worker->stages[0]) {
+    if (!worker->stages[0] || (c->wide && !worker->stream)) {
         run_tile(worker, c, at, from, to, next);
         return;
     }
     Tile t = {.copy = c, .worker = worker};
+    const uint8_t *start = to + c->to;
     from = input_at(c, at, from), to += c->to;
     for (int k = 0; k < c->rank; k++) {
         t.extent[k] = min(c->tile[k], c->loop[k].n - at[k]);
@@ -118,15 +121,19 @@ static void run_compound(Worker *worker, const Copy *c, const int64_t *at, const
     t.box = (Box){.width = c->width, .batch = 1, .rows = count_of(&c->rows, t.extent),
                   .columns = count_of(&c->columns, t.extent), .row_in = c->loop[c->rank - 1].in,
                   .row_out = c->width, .column_in = c->width, .column_out = c->staged[c->along]};
+    if (find_squares(&t, at, start)) {
+        turn_directly(&t, at, from, to, next);
+        return;
+    }
+    uint8_t *stage = worker->stages[0] + LINE;
     if (c->rows.count > 1) { /* what was gathered is in the caches, where the kernel is faster */
         t.box.row_in = apart(t.box.columns * c->width);
         gather_rows(&t, from, t.box.columns * c->width, worker->carry, t.box.row_in, next);
         from = worker->carry;
     } else if (min(t.box.rows, t.box.columns) >= LINE / c->width) {
         t.packing = packing_of(from, t.box.row_in, LINE / c->width, NULL, 0);
-        t.turn = worker->isa->turn[__builtin_ctzll((uint64_t)c->width)];
+        t.turn = turn_of(worker->isa, c);
     }
-    uint8_t *stage = worker->stages[0] + LINE;
     if (t.turn) turn_box(&t, from, stage, next);
     else worker->isa->kernels[kind_of_box(&t.box)](&t.box, from, stage);
     if (put_segments(worker, c, t.extent, stage, to)) return;

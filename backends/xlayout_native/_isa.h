@@ -14,12 +14,28 @@ typedef enum {
     NOT_PACKED, /* they are transposed where they are */
     BY_ROWS,    /* one row after another */
     BY_LANES,   /* half transposed, in lanes; BY_ROWS if a vector is less than a line or elements are wide */
+    BY_TABLE,   /* the same; the others take rows and columns for equally far apart, and need fewer steps */
 } Packing;
+
+/* Where rows or columns are: `step` bytes apart; or where a table says, if they belong to several loops. With a table,
+ * `step` has the bits of all their steps. */
+typedef struct { const int64_t *at; int64_t step; } Places;
+
+static inline Places every(int64_t step) { return (Places){NULL, step}; }
+
+static inline int64_t place(Places p, int64_t k) { return p.at ? p.at[k] : k * p.step; }
+
+/* Leaves out the first k places. Returns what the others are relative to; it need not exist, if it is prefetched. */
+static inline uint8_t *skip(Places *p, int64_t k, const uint8_t *base)
+{
+    if (p->at) p->at += k;
+    return (uint8_t *)((uintptr_t)base + (uintptr_t)(p->at ? 0 : k * p->step));
+}
 
 /* A square: a line of each of LINE / width rows. Most are packed first, so that each line is read once, and rows that
  * compete for the same few sets of a cache do so only once. */
 typedef struct {
-    const uint8_t *from;   /* the square to be transposed now */
+    const uint8_t *from;   /* the square to be transposed now, if it is not packed */
     const uint8_t *packed; /* its packed copy; NULL if there is none yet, and the next one is only packed */
     uint8_t *packed_next;  /* where the next square is packed meanwhile */
     Packing packing;
@@ -28,15 +44,17 @@ typedef struct {
     int together;          /* log2 of how many of them are prefetched per row */
     int64_t row_in;
     const uint8_t *result_ahead; /* lines of a cached result, to be prefetched for writing; or NULL */
+    const int64_t *rows, *rows_ahead, *columns_ahead; /* tables for `next`, `ahead` and `result_ahead`; or NULL */
 } Block;
 
-typedef void (*Turn)(const Block *, uint8_t *to, int64_t column_out, Store, uint8_t *carry);
+typedef void (*Turn)(const Block *, uint8_t *to, Places columns, Store, uint8_t *carry);
 
 /* Packs a square, while none is transposed. */
-static void pack_first(Turn turn, const uint8_t *from, int64_t row_in, uint8_t *packed, Packing packing)
+static void pack_first(Turn turn, const uint8_t *from, Places rows, uint8_t *packed, Packing packing)
 {
-    const Block block = {.packed_next = packed, .packing = packing, .next = from, .row_in = row_in};
-    turn(&block, NULL, 0, CACHED, NULL);
+    const Block block = {.packed_next = packed, .packing = packing, .next = from, .row_in = rows.step,
+                         .rows = rows.at};
+    turn(&block, NULL, every(0), CACHED, NULL);
 }
 
 /* Where a block ended: all of it is written but what shares a line with whatever may follow. */
@@ -102,6 +120,8 @@ static const Isa PLAIN = {
     "plain", {plain_runs, plain_blocks, plain_zip, plain_unzip, plain_transpose},
     {NULL}, {NULL}, {NULL}, 0, NULL, {NULL}, false, NULL,
 };
+
+static Turn turn_of(const Isa *isa, const Copy *c) { return isa->turn[__builtin_ctzll((uint64_t)c->width)]; }
 
 enum { NARROW = 15 }; /* most elements in the short rows of a narrow transpose */
 

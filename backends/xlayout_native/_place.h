@@ -62,9 +62,10 @@ static void swap_strip(const Squares *s, uint8_t *matrix, int64_t strip)
 {
     _Alignas(LINE) uint8_t low[2][LINE * LINE], high[2][LINE * LINE];
     const int64_t across = LINE, down = s->side * s->pitch; /* from one block to the next */
+    const Places pitch = every(s->pitch);
     uint8_t *a = matrix + strip * down, *b = matrix + strip * across;
-    pack_first(s->turn, a, s->pitch, low[0], BY_ROWS);
-    pack_first(s->turn, b, s->pitch, high[0], BY_ROWS);
+    pack_first(s->turn, a, pitch, low[0], BY_ROWS);
+    pack_first(s->turn, b, pitch, high[0], BY_ROWS);
     for (int64_t k = 0; k <= strip; k++, a += across, b += down) {
         const bool more = k < strip;
         const int now = k & 1;
@@ -72,8 +73,8 @@ static void swap_strip(const Squares *s, uint8_t *matrix, int64_t strip)
                                .next = more ? a + across : a, .ahead = a + 8 * across, .row_in = s->pitch};
         const Block to_low = {.packed = high[now], .packed_next = high[!now], .packing = BY_ROWS,
                               .next = more ? b + down : b, .ahead = b + (more ? 2 : 0) * down, .row_in = s->pitch};
-        s->turn(&to_high, b, s->pitch, CACHED, NULL);
-        if (more) s->turn(&to_low, a, s->pitch, CACHED, NULL);
+        s->turn(&to_high, b, pitch, CACHED, NULL);
+        if (more) s->turn(&to_low, a, pitch, CACHED, NULL);
     }
 }
 
@@ -104,7 +105,7 @@ static void run_squares(const Copy *c, uint8_t *base, int64_t threads)
     const Loop *row = &c->loop[c->rank - 1];
     Squares s = {.task = {work_squares}, .copy = c, .base = base, .n = row->n, .pitch = row->in,
                  .side = LINE / c->width, .matrices = 1};
-    s.turn = atomic_load(&chosen)->turn[__builtin_ctzll((uint64_t)c->width)];
+    s.turn = turn_of(atomic_load(&chosen), c);
     s.pieces = (s.n + s.side - 1) / s.side;
     for (int k = 0; k < c->rank - 1; k++)
         if (k != c->along) s.matrices *= c->loop[k].n;

@@ -220,8 +220,8 @@ static void prepare_copy(Copy *c, bool staged)
     c->kind = bytes ? RUNS : kind_of(c);
     if (c->kind == RUNS) order_by_input(c);
     find_sides(c);
-    c->wide = !staged && c->kind == TRANSPOSE && !is_compound(c); /* if its shape allows it */
     if (is_compound(c)) c->kind = TRANSPOSE;
+    c->wide = !staged && c->kind == TRANSPOSE; /* if its shape allows it */
     c->dense = is_dense(c);
     shape(c, true);
     c->aligned = c->kind == RUNS || is_aligned(c);

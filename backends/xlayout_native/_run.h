@@ -46,18 +46,26 @@ static void partition_tiles(Job *job, Part *parts, int64_t threads)
     }
 }
 
-/* A thread's stages live as long as the thread. Without memory for them, tiles go straight to the target:
- * slower, but correct. */
-static pthread_key_t stages;
+/* A thread's stages, and what else it needs for a tile, live as long as the thread. Without memory for them, tiles go
+ * straight to the target: slower, but correct. */
+typedef struct {
+    uint8_t stages[2][STAGE], carry[CARRY_LINES][LINE];
+    int64_t places[2][TABLE];
+} Own;
 
-static uint8_t *own_stages(void)
+static pthread_key_t own;
+
+static void find_own(Worker *worker)
 {
-    void *both = pthread_getspecific(stages);
-    if (!both && !posix_memalign(&both, 4096, 2 * STAGE + CARRY_LINES * LINE) && pthread_setspecific(stages, both)) {
-        free(both);
-        both = NULL;
+    void *memory = pthread_getspecific(own);
+    if (!memory && !posix_memalign(&memory, PAGE, sizeof(Own)) && pthread_setspecific(own, memory)) {
+        free(memory);
+        memory = NULL;
     }
-    return both;
+    Own *found = memory;
+    if (!found) return;
+    for (int k = 0; k < 2; k++) worker->stages[k] = found->stages[k], worker->places[k] = found->places[k] + LINE;
+    worker->carry = found->carry[0];
 }
 
 /* Takes chunks of a part and runs their tiles, until none are left. */
@@ -102,8 +110,7 @@ static void work(Task *task, int number)
 {
     const Job *job = (const Job *)task;
     Worker worker = {.isa = job->isa, .stream = job->stream};
-    uint8_t *both = job->stream || job->plan->staged ? own_stages() : NULL;
-    if (both) worker.stages[0] = both, worker.stages[1] = both + STAGE, worker.carry = both + 2 * STAGE;
+    if (job->stream || job->plan->staged) find_own(&worker);
     const bool touches = job->touching && touch_ahead(job->touching);
     for (int k = 0; k < job->parts; k++) work_on(job, &job->part[(number + k) % job->parts], &worker, touches);
     write_pending(&worker, INT64_MAX);

@@ -5,7 +5,9 @@ enum {
     AHEAD_LINES = 128,       /* prefetched before a transpose needs them, in bands of rows; */
     GROUP = 4,               /* and row by row, so many of each at a time in wide tiles, */
     LARGE_GROUP = 8,         /* and at most so many in others */
-    CARRY_LINES = WIDE_BYTES /* a line for each column of a tile, which has no more columns */
+    CARRY_LINES = WIDE_BYTES, /* a line for each column of a tile, which has no more columns */
+    SIDE = 1 << 12,          /* most rows, or columns, of a compound tile that is made by squares */
+    TABLE = SIDE + 2 * LINE /* with those before and after that are prefetched, or begin a line */
 };
 _Static_assert(RUN + 2 * LINE <= STAGE, "a stage must hold a block");
 _Static_assert(LINE + (ROWS + 2 * LINE) * BYTES <= STAGE, "a stage must hold a transpose's tile of single bytes");
@@ -17,6 +19,8 @@ typedef struct {
     bool stream;
     uint8_t *stages[2]; /* the one being filled, and the one being written; or NULL */
     uint8_t *carry;     /* a line for each column of a transpose's tile; or the rows of a compound one */
+    int64_t *places[2]; /* where the rows and columns of a compound one are, */
+    const Copy *placed; /* which is one of this copy */
     Pending pending;
 } Worker;
 
@@ -30,6 +34,7 @@ typedef struct {
     Turn turn;             /* instead of the kernel, if the box is large enough */
     Store store;           /* of the lines that it makes, except for the first and the last */
     Packing packing;       /* of squares, before they are transposed */
+    Places rows, columns;  /* of squares */
     bool by_rows;          /* squares go across all columns before the next rows */
     bool first, last;      /* whether the tile has the start, and the end, of the output's rows */
     int64_t lead;          /* rows before the tile that are also read, for lines that began there */
@@ -60,17 +65,18 @@ static inline bool step(Spot *s, const Tile *t)
 }
 
 /* Transposes one block. `row` is where it would begin if it did not overlap its neighbour at the end. */
-static inline void turn_one(const Tile *t, const Block *block, uint8_t *to, int64_t r, int64_t row,
+static inline void turn_one(const Tile *t, const Block *block, uint8_t *to, Places columns, int64_t r, int64_t row,
                             uint8_t *carry)
 {
-    const int64_t side = LINE / t->box.width, out = t->box.column_out;
+    const int64_t side = LINE / t->box.width;
     if (t->store != SPLICED) {
-        t->turn(block, to, out, r < row ? CACHED : t->store, carry);
+        t->turn(block, to, columns, r < row ? CACHED : t->store, carry);
         return;
     }
-    if (r == row) t->turn(block, to, out, r ? SPLICED : CARRIED, carry);
-    const bool start = t->first && !r, end = t->last && r + 2 * side > t->box.rows;
-    if (start || end || r < row) t->turn(block, to, out, CACHED, carry); /* no other block completes this line */
+    if (r == row) t->turn(block, to, columns, r ? SPLICED : CARRIED, carry);
+    const bool whole = !t->last && t->box.rows % side == 0; /* then the next tile completes the last line */
+    const bool start = t->first && !r, end = !whole && r + 2 * side > t->box.rows;
+    if (start || end || r < row) t->turn(block, to, columns, CACHED, carry); /* no other block completes this line */
 }
 
 /* log2 of how many squares lie side by side in a group, whose lines of a row are prefetched together. */
@@ -81,26 +87,34 @@ static inline int side_by_side(const Tile *t)
     return 63 - __builtin_clzll((uint64_t)most);
 }
 
-/* Where a square starts prefetching when reading by rows: its share of the rows of the next group, with all lines of
- * each that belong to the group. */
-static inline const uint8_t *of_next_group(const Tile *t, const Spot *at, const uint8_t *from, const uint8_t *after,
-                                           int together)
+/* Has a square prefetch from here on, a row and so many bytes into a box. */
+static inline void prefetch_from(Places rows, Block *block, int64_t row, int64_t bytes, const uint8_t *from)
 {
-    const int64_t side = LINE / t->box.width, row_in = t->box.row_in;
+    block->ahead = skip(&rows, row, (const uint8_t *)((uintptr_t)from + (uintptr_t)bytes));
+    block->rows_ahead = rows.at;
+}
+
+/* What a square prefetches when reading by rows: its share of the rows of the next group, with all lines of each that
+ * belong to the group. */
+static inline void prefetch_group(const Tile *t, Places rows, Block *block, const Spot *at, const uint8_t *from,
+                                  const uint8_t *after)
+{
+    const int64_t side = LINE / t->box.width;
+    const int together = block->together;
     const int64_t square = at->column / side, next = ((square >> together) + 1) << together;
     const int64_t share = (square - next + (1 << together)) * (side >> together);
     const bool beside = next * side < t->box.columns, below = at->row + side < t->box.rows;
-    const int64_t row = at->row + (beside ? 0 : side), column = beside ? next * LINE : 0;
-    const uintptr_t start = beside || below ? (uintptr_t)from + (uintptr_t)(row * row_in + column) : (uintptr_t)after;
-    return (const uint8_t *)(start + (uintptr_t)(share * row_in));
+    const int64_t row = beside ? at->row : below ? at->row + side : 0;
+    prefetch_from(rows, block, row + share, beside ? next * LINE : 0, beside || below ? from : after);
 }
 
 /* Squares of whole lines, which overlap at the edges. Between them the pending tile is written, and lines for
  * later squares are prefetched into L2: the hardware prefetchers do not follow so many rows, and L1 waits for
  * too few lines at a time. */
-static void turn_box(const Tile *t, const uint8_t *from, uint8_t *to, const uint8_t *next)
+ALWAYS_INLINE void turn_squares(const Tile *t, const uint8_t *from, uint8_t *to, const uint8_t *next, bool table)
 {
     const Box *b = &t->box;
+    const Places rows = table ? t->rows : every(b->row_in), columns = table ? t->columns : every(b->column_out);
     const int64_t side = LINE / b->width;
     const int together = side_by_side(t);
     _Alignas(LINE) uint8_t packed[2][LINE * LINE];
@@ -109,29 +123,37 @@ static void turn_box(const Tile *t, const uint8_t *from, uint8_t *to, const uint
         Spot at = {0, 0, 0}, following = at, ahead = at;
         for (int64_t j = 0; j < AHEAD_LINES; j += side)
             if (!step(&ahead, t)) ahead = (Spot){0, 0, 0}, source = after;
-        if (t->packing) pack_first(t->turn, from, b->row_in, packed[0], t->packing);
+        if (t->packing) pack_first(t->turn, from, rows, packed[0], t->packing);
         int now = 0;
         for (bool more = true; more; at = following, now ^= 1) {
             more = step(&following, t);
             const Spot *p = more ? &following : &at;
             const int64_t r = min(at.row, b->rows - side), c = min(at.column, b->columns - side);
-            const Block block = {
-                .from = from + r * b->row_in + c * b->width, .packed = packed[now], .packed_next = packed[!now],
-                .packing = t->packing, .row_in = b->row_in,
-                .next = from + min(p->row, b->rows - side) * b->row_in +
-                        min(p->column, b->columns - side) * b->width,
-                .ahead = t->by_rows ? of_next_group(t, &at, from, after, together)
-                                   : (const uint8_t *)((uintptr_t)source + (uintptr_t)(
-                                         ahead.row * b->row_in + ahead.column * b->width)),
-                .together = together,
-                .result_ahead = t->worker->stream || source != from ? NULL : (const uint8_t *)(
-                    (uintptr_t)to + (uintptr_t)(ahead.row * b->width + ahead.column * b->column_out)),
-            };
-            turn_one(t, &block, to + r * b->width + c * b->column_out, r, at.row,
-                     t->worker->carry + at.column * LINE);
+            const int64_t next_column = min(p->column, b->columns - side);
+            Block block = {.from = from + r * b->row_in + c * b->width, .packed = packed[now],
+                           .packed_next = packed[!now], .packing = t->packing, .together = together,
+                           .row_in = rows.step};
+            Places own = rows;
+            block.next = skip(&own, min(p->row, b->rows - side), from + next_column * b->width);
+            block.rows = own.at;
+            if (t->by_rows) prefetch_group(t, rows, &block, &at, from, after);
+            else prefetch_from(rows, &block, ahead.row, ahead.column * b->width, source);
+            if (!t->worker->stream && source == from) {
+                own = columns;
+                block.result_ahead = skip(&own, ahead.column, to + ahead.row * b->width);
+                block.columns_ahead = own.at;
+            }
+            own = columns;
+            uint8_t *target = skip(&own, c, to + r * b->width);
+            turn_one(t, &block, target, own, r, at.row, t->worker->carry + at.column * LINE);
             write_pending(t->worker, side * LINE);
             if (!step(&ahead, t)) ahead = (Spot){0, 0, 0}, source = after;
         }
     }
 }
 
+static void turn_box(const Tile *t, const uint8_t *from, uint8_t *to, const uint8_t *next)
+{
+    if (t->packing == BY_TABLE) turn_squares(t, from, to, next, true);
+    else turn_squares(t, from, to, next, false);
+}

@@ -55,7 +55,7 @@ static Packing packing_of(const uint8_t *from, int64_t row_in, int64_t side, con
 /* Whether rows of whole lines are adjacent in the output, so that a tile is one long run of it. */
 static bool is_run(const Copy *c)
 {
-    const int64_t row = c->loop[c->rank - 1].n * c->width;
+    const int64_t row = bytes_of_side(c, &c->rows);
     return row % LINE == 0 && c->segment > row;
 }
 
@@ -73,8 +73,10 @@ static bool is_narrow(const Copy *c)
 static Store store_of(const Isa *isa, const Copy *c, const uint8_t *start)
 {
     if (!isa->whole_lines) return CACHED;
-    if (begin_at(c, start, LINE)) return STREAMED;
-    const bool long_rows = c->tile[c->rank - 1] * c->width >= ROW && !is_run(c);
+    const int64_t row = tile_side(c, &c->rows) * c->width;
+    const bool on_lines = row % LINE == 0 || row == bytes_of_side(c, &c->rows); /* if the first of them begins on one */
+    if (on_lines && begin_at(c, start, LINE)) return STREAMED;
+    const bool long_rows = row >= ROW && !is_run(c);
     return long_rows && begin_at(c, start, c->width) ? SPLICED : CACHED; /* an element may stand for several */
 }
 
@@ -94,7 +96,7 @@ static void choose_transpose(Tile *t, const int64_t *at, const uint8_t *from, co
     if (rows >= side && columns >= side &&
         (worker->stream || compete(from, c->loop[last].in, side, L1_WAYS) ||
          compete(start, column_out, side, L1_WAYS)))
-        t->turn = worker->isa->turn[__builtin_ctzll((uint64_t)c->width)];
+        t->turn = turn_of(worker->isa, c);
     if (!worker->stream || !worker->stages[0]) return;
     if (worker->isa->unaligned[TRANSPOSE] && is_narrow(c)) {
         t->kernel = worker->isa->unaligned[TRANSPOSE], t->turn = NULL;

@@ -43,7 +43,6 @@ static int64_t rows_held(int64_t stride, int64_t most)
 }
 
 static bool makes_lines(void);
-static bool reads_along(void);
 
 /* Whether all rows of an output at `to` begin at multiples of so many bytes, a power of two; NULL stands for an output
  * that begins at one itself. */
@@ -51,27 +50,40 @@ static bool begin_at(const Copy *c, const uint8_t *to, int64_t multiple)
 {
     uintptr_t all = (uintptr_t)to;
     for (int k = 0; k < c->rank - 1; k++)
-        if (c->loop[k].n > 1) all |= (uintptr_t)c->loop[k].out;
+        if (c->loop[k].n > 1 && !has_loop(&c->rows, k)) all |= (uintptr_t)c->loop[k].out;
     return all % (uintptr_t)multiple == 0;
 }
 
 /* A wide tile is read along its rows, long pieces of a few at a time. It is too large for a stage. Where lines have to
  * be spliced, it needs long runs of the output, and so more rows; and does not pay for short ones. No tile is left with
- * rows too few for a square. */
+ * rows too few for a square, unless these have several loops. */
 static bool shape_wide(Copy *c)
 {
-    const Loop *row = &c->loop[c->rank - 1], *column = &c->loop[c->along];
-    const bool spliced = !begin_at(c, NULL, LINE);
+    const bool spliced = c->off_line || !begin_at(c, NULL, LINE);
     const int64_t side = LINE / c->width, few = max(spliced ? ROW / c->width : 0, WIDE_ROWS);
-    const int64_t most = column->n * c->width;
-    if (c->cached || !reads_along() || row->n < few || most <= (spliced ? WIDE_BYTES / 2 : BYTES)) return false;
+    const int64_t row = bytes_of_side(c, &c->rows) / c->width, most = bytes_of_side(c, &c->columns);
+    const int64_t least = spliced && !is_compound(c) ? WIDE_BYTES / 2 : BYTES;
+    if (c->cached || !reads_along() || row < few || most <= least) return false;
     int64_t bytes = WIDE_BYTES;
     while (bytes > BYTES && bytes_of(c) < WIDE_TILES * few * bytes) bytes /= 2;
-    const int64_t columns = min(column->n, bytes / c->width);
+    const int64_t columns = shape_side(c, &c->columns, bytes / c->width, 0);
     int64_t rows = round_to_lines(max(few, TILE / c->width / columns), c->width);
-    while (row->n % rows && row->n % rows < side) rows += side;
-    c->tile[c->rank - 1] = min(row->n, rows), c->tile[c->along] = columns;
+    while (row % rows && row % rows < side) rows += side;
+    shape_side(c, &c->rows, rows, 0);
     return true;
+}
+
+/* A compound transpose's tile. Whole lines matter most in rows, which are written: for them, as many are taken as leave
+ * a line of each. If there are few columns, more rows fit. */
+static void shape_compound(Copy *c)
+{
+    const int64_t room = COMPOUND / c->width;
+    c->band = max(BAND, BAND_SQUARES * LINE / c->width);
+    c->wide = c->wide && shape_wide(c);
+    if (c->wide) return;
+    const int64_t rows = shape_side(c, &c->rows, COMPOUND / COMPOUND_IN, COMPOUND / LINE);
+    const int64_t columns = shape_side(c, &c->columns, room / rows, 0);
+    shape_side(c, &c->rows, room / columns, rows);
 }
 
 /* A transpose's tile: enough rows for long runs in the output and a few lines of each, read in bands of rows; or a wide

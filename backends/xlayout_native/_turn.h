@@ -51,15 +51,15 @@ INLINE void N(turn_in_lanes)(VEC *v, int width)
 }
 
 /* Transposes n columns. Lane k holds rows k*n to k*n + n - 1, so that a column of all lanes is V contiguous bytes. */
-INLINE void N(turn)(const uint8_t *from, int64_t row_in, uint8_t *to, int64_t column_out, int width,
-                    Store store, uint8_t *carry)
+INLINE void N(turn)(const uint8_t *from, int64_t row_in, uint8_t *to, Places columns, int width, Store store,
+                    uint8_t *carry)
 {
     const int n = 16 / width;
     VEC v[16];
     for (int k = 0; k < n; k++) v[k] = N(gather)(from + k * row_in, n * row_in);
     N(turn_in_lanes)(v, width);
     for (int k = 0; k < n; k++)
-        N(put_column)(to + k * column_out, v[k], width, store, carry + k * LINE);
+        N(put_column)(to + place(columns, k), v[k], width, store, carry + k * LINE);
 }
 
 /* Squares: across a line and down all rows, then on to the next line. Meanwhile that line is fetched, and lines of
@@ -83,7 +83,8 @@ INLINE void N(transpose_box)(const uint8_t *from, uint8_t *to, const Box *b, int
                     for (int64_t k = line; k < end; k++)
                         PREFETCH_FOR_WRITE(target + k * b->column_out + below * width);
 #define SQUARE(COLUMN)                                                                             \
-    N(turn)(rows + (COLUMN) * width, b->row_in, target + (COLUMN) * b->column_out, b->column_out, width, CACHED, NULL)
+    N(turn)(rows + (COLUMN) * width, b->row_in, target + (COLUMN) * b->column_out, every(b->column_out), width,    \
+            CACHED, NULL)
                 if (end - line == side)
                     for (int x = 0; x < 4; x++) SQUARE(line + x * n);
                 else
@@ -93,24 +94,29 @@ INLINE void N(transpose_box)(const uint8_t *from, uint8_t *to, const Box *b, int
         }
 }
 
-INLINE void N(pack_line)(const uint8_t *from, uint8_t *packed)
+/* Whether squares that are packed in this way are half transposed. */
+INLINE bool N(by_lanes)(Packing packing, int width) { return LANES == 4 && width <= 2 && packing >= BY_LANES; }
+
+INLINE void N(pack_row)(const Block *block, Places rows, int r)
 {
-    for (int y = 0; y < LINE; y += V) STORE(packed + y, LOAD(from + y));
+    const uint8_t *from = block->next + place(rows, r);
+    uint8_t *to = block->packed_next + r * LINE;
+    for (int y = 0; y < LINE; y += V) STORE(to + y, LOAD(from + y));
 }
 
 #if LANES == 4
 /* Packs a quarter of the rows of a square, transposed in lanes. */
-INLINE void pack_by_lanes(const uint8_t *from, int64_t row_in, uint8_t *packed, int width, int quarter)
+INLINE void pack_by_lanes(const Block *block, Places rows, int width, int quarter)
 {
     const int n = 16 / width;
     VEC v[16];
-    for (int k = 0; k < n; k++) v[k] = LOAD(from + (quarter * n + k) * row_in);
+    for (int k = 0; k < n; k++) v[k] = LOAD(block->next + place(rows, quarter * n + k));
     N(turn_in_lanes)(v, width);
-    for (int k = 0; k < n; k++) STORE(packed + (4 * k + quarter) * LINE, v[k]);
+    for (int k = 0; k < n; k++) STORE(block->packed_next + (4 * k + quarter) * LINE, v[k]);
 }
 
 /* Writes a quarter of the columns of such a square: a column has a lane of each of the four quarters. */
-INLINE void turn_by_lanes(const uint8_t *packed, uint8_t *to, int64_t column_out, int width, int quarter, Store store,
+INLINE void turn_by_lanes(const uint8_t *packed, uint8_t *to, Places columns, int width, int quarter, Store store,
                           uint8_t *carry)
 {
     const int n = 16 / width;
@@ -122,20 +128,21 @@ INLINE void turn_by_lanes(const uint8_t *packed, uint8_t *to, int64_t column_out
         const VEC v[4] = {_mm512_shuffle_i32x4(even, even_too, 0x88), _mm512_shuffle_i32x4(odd, odd_too, 0x88),
                           _mm512_shuffle_i32x4(even, even_too, 0xdd), _mm512_shuffle_i32x4(odd, odd_too, 0xdd)};
         for (int k = 0; k < 4; k++)
-            N(put_column)(to + (k * n + j) * column_out, v[k], width, store, carry + (k * n + j) * LINE);
+            N(put_column)(to + place(columns, k * n + j), v[k], width, store, carry + (k * n + j) * LINE);
     }
 }
 #endif
 
 /* Packs the next square, while none is transposed. */
-INLINE void N(pack_next)(const Block *block, int width, Packing packing)
+INLINE void N(pack_next)(const Block *block, int width)
 {
+    const Places rows = {block->rows, block->row_in};
 #if LANES == 4
-    for (int x = 0; packing == BY_LANES && x < 4; x++)
-        pack_by_lanes(block->next, block->row_in, block->packed_next, width, x);
+    const bool lanes = N(by_lanes)(block->packing, width);
+    for (int x = 0; lanes && x < 4; x++) pack_by_lanes(block, rows, width, x);
+    if (lanes) return;
 #endif
-    for (int r = 0; packing == BY_ROWS && r < LINE / width; r++)
-        N(pack_line)(block->next + r * block->row_in, block->packed_next + r * LINE);
+    for (int r = 0; r < LINE / width; r++) N(pack_row)(block, rows, r);
 }
 
 /* Transposes a block. Meanwhile packs the next one, or prefetches it, and prefetches lines of a later one, so
@@ -148,66 +155,74 @@ INLINE void N(pack_next)(const Block *block, int width, Packing packing)
  * A store through the caches waits for its line as a load does, so lines of the result are prefetched too. Rows are
  * then best packed one by one, and otherwise all those of a quarter at once.
  */
-INLINE void N(turn_block)(const Block *block, uint8_t *to, int64_t column_out, Store store, uint8_t *carry,
-                          int width, Packing packing)
+INLINE void N(turn_block)(const Block *block, uint8_t *to, Places columns, Store store, uint8_t *carry, int width,
+                          Packing packing)
 {
     const int n = 16 / width, rows = LINE / width;
-    const int rest = (1 << block->together) - 1;
-    const int64_t to_next_row = block->row_in - ((int64_t)LINE << block->together);
-    const uint8_t *ahead = block->ahead;
+    const int together = block->together, others = (1 << together) - 1;
+    const int64_t to_next_row = block->row_in - ((int64_t)LINE << together);
+    int64_t ahead = 0;
     const bool split = ((uintptr_t)block->ahead | (uintptr_t)block->row_in) % LINE;
+    const bool table = packing == BY_TABLE, lanes = N(by_lanes)(packing, width), by_rows = packing && !lanes;
+    const Places next_rows = {table ? block->rows : NULL, block->row_in};
+    const Places rows_ahead = {table ? block->rows_ahead : NULL, block->row_in};
+    if (!table) columns.at = NULL;
+    const Places columns_ahead = {table ? block->columns_ahead : NULL, columns.step};
     for (int x = 0; x < 4; x++) {
         for (int r = x * rows / 4; r < (x + 1) * rows / 4; r++) {
-            PREFETCH(ahead, 0, 2);
-            if (split) PREFETCH(ahead, LINE - 1, 2);
-            ahead = (const uint8_t *)((uintptr_t)ahead + (uintptr_t)(LINE + ((r & rest) == rest ? to_next_row : 0)));
-            if (packing == NOT_PACKED) PREFETCH(block->next, r * block->row_in + LINE - 1, 3);
-            if (packing == BY_ROWS && store == CACHED)
-                N(pack_line)(block->next + r * block->row_in, block->packed_next + r * LINE);
+            if (table) ahead = place(rows_ahead, r >> together) + (r & others) * LINE;
+            PREFETCH(block->ahead, ahead, 2);
+            if (split) PREFETCH(block->ahead, ahead + LINE - 1, 2);
+            ahead += LINE + ((r & others) == others ? to_next_row : 0);
+            if (packing == NOT_PACKED) PREFETCH(block->next, place(next_rows, r) + LINE - 1, 3);
+            if (by_rows && store == CACHED) N(pack_row)(block, next_rows, r);
         }
-        for (int r = x * rows / 4; packing == BY_ROWS && store != CACHED && r < (x + 1) * rows / 4; r++)
-            N(pack_line)(block->next + r * block->row_in, block->packed_next + r * LINE);
+        for (int r = x * rows / 4; by_rows && store != CACHED && r < (x + 1) * rows / 4; r++)
+            N(pack_row)(block, next_rows, r);
 #if LANES == 4
-        if (packing == BY_LANES) {
-            pack_by_lanes(block->next, block->row_in, block->packed_next, width, x);
-            turn_by_lanes(block->packed, to, column_out, width, x, store, carry);
+        if (lanes) {
+            pack_by_lanes(block, next_rows, width, x);
+            turn_by_lanes(block->packed, to, columns, width, x, store, carry);
             continue;
         }
 #endif
         if (store == CACHED && block->result_ahead)
             for (int r = x * rows / 4; r < (x + 1) * rows / 4; r++)
-                PREFETCH_FOR_WRITE((uintptr_t)block->result_ahead + (uintptr_t)(r * column_out));
+                PREFETCH_FOR_WRITE((uintptr_t)block->result_ahead + (uintptr_t)place(columns_ahead, r));
         const uint8_t *from = packing == NOT_PACKED ? block->from : block->packed;
-        const int64_t row_in = packing == NOT_PACKED ? block->row_in : LINE;
+        const int64_t row_in = packing == NOT_PACKED ? next_rows.step : LINE;
+        Places own = columns;
+        uint8_t *target = skip(&own, x * n, to);
         for (int r = 0; r < rows; r += n * LANES)
-            N(turn)(from + r * row_in + x * 16, row_in, to + x * n * column_out + r * width, column_out,
-                    width, store, carry + x * n * LINE);
+            N(turn)(from + r * row_in + x * 16, row_in, target + r * width, own, width, store, carry + x * n * LINE);
     }
 }
 
 #if LANES == 4
 #define STORES(W, SPLICE, PACKING)                                                                 \
     switch (store) {                                                                               \
-    case STREAMED: N(turn_block)(block, to, column_out, STREAMED, carry, W, PACKING); break;       \
-    case CARRIED: N(turn_block)(block, to, column_out, CARRIED, carry, W, PACKING); break;         \
-    case SPLICED: N(turn_block)(block, to, column_out, SPLICE, carry, W, PACKING); break;          \
-    default: N(turn_block)(block, to, column_out, CACHED, carry, W, PACKING);                      \
+    case STREAMED: N(turn_block)(block, to, columns, STREAMED, carry, W, PACKING); break;          \
+    case CARRIED: N(turn_block)(block, to, columns, CARRIED, carry, W, PACKING); break;            \
+    case SPLICED: N(turn_block)(block, to, columns, SPLICE, carry, W, PACKING); break;             \
+    default: N(turn_block)(block, to, columns, CACHED, carry, W, PACKING);                         \
     }
 #else
 #define STORES(W, SPLICE, PACKING)                                                                 \
     (void)store;                                                                                   \
-    N(turn_block)(block, to, column_out, CACHED, carry, W, PACKING);
+    N(turn_block)(block, to, columns, CACHED, carry, W, PACKING);
 #endif
 #define TURN(NAME, W, SPLICE)                                                                      \
-    TARGET static void N(NAME)(const Block *block, uint8_t *to, int64_t column_out, Store store,   \
+    TARGET static void N(NAME)(const Block *block, uint8_t *to, Places columns, Store store,       \
                                uint8_t *carry)                                                     \
     {                                                                                              \
-        const bool by_lanes = LANES == 4 && W <= 2 && block->packing == BY_LANES;                  \
+        const bool lanes = N(by_lanes)(block->packing, W);                                         \
         if (!block->packing) {                                                                     \
             STORES(W, SPLICE, NOT_PACKED)                                                          \
         } else if (!block->packed) {                                                               \
-            N(pack_next)(block, W, by_lanes ? BY_LANES : BY_ROWS);                                 \
-        } else if (by_lanes) {                                                                     \
+            N(pack_next)(block, W);                                                                \
+        } else if (block->packing == BY_TABLE) {                                                   \
+            STORES(W, SPLICE, BY_TABLE)                                                            \
+        } else if (lanes) {                                                                        \
             STORES(W, SPLICE, BY_LANES)                                                            \
         } else {                                                                                   \
             STORES(W, SPLICE, BY_ROWS)                                                             \

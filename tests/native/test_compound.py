@@ -40,6 +40,7 @@ def compounds(draw: st.DrawFn) -> Loops:
     return tuple(zip(shape, *strides, strict=True))
 
 
+@pytest.mark.usefixtures("maker")
 @examples
 @given(compounds(), st.sampled_from((1, 2, 4, 8, 16)), st.integers(0, 63))
 def test_any(loops: Loops, itemsize: int, shift: int) -> None:

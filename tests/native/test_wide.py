@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import xlayout_native
-from tests.native.oracle import Buffer, agree, expect
+from tests.native.oracle import Buffer, Loops, agree, expect, same
+from tests.native.test_copy import permuted
 
 VECTORS = [isa for isa in xlayout_native.get_isas() if isa.startswith("avx512")]
 pytestmark = [
@@ -77,19 +78,84 @@ def test_remainders_of_a_few_rows_or_columns() -> None:
         agree(((2050, 1, high + -high % 64), (high, 2050, 1)), 1, 0)
 
 
-def test_a_plan_outlives_the_choice_of_kernels() -> None:
+# name -> (shape, axes): rows or columns of several loops, which _places.h finds by table.
+COMPOUND = {
+    "rows": ((9, 2, 64, 600), (3, 0, 2, 1)),
+    "columns": ((1200, 9, 40, 2), (1, 3, 2, 0)),
+    "both": ((2, 30, 5, 70, 2, 10), (4, 3, 5, 2, 1, 0)),
+    "rows that are not cut on lines": ((16, 3, 37, 531), (3, 0, 2, 1)),
+    "columns that are not cut on lines": ((1100, 19, 37, 3), (1, 3, 2, 0)),
+    "batch": ((3, 13, 2, 40, 520), (0, 4, 1, 3, 2)),
+    "a few rows are left": ((31, 33, 600), (2, 1, 0)),
+    "a few columns are left": ((1111, 1030, 2), (2, 1, 0)),
+}
+
+
+@pytest.mark.parametrize("width", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("name", COMPOUND)
+@pytest.mark.parametrize("shift", ["none", "16 bytes", "a byte"])
+def test_compounds(name: str, width: int, shift: str) -> None:
+    by = {"none": 0, "16 bytes": 16, "a byte": 1}[shift]
+    agree(permuted(*COMPOUND[name]), width, by, by)
+
+
+@pytest.mark.parametrize("width", [1, 2, 4, 8])
+@pytest.mark.parametrize("room", [0, 1, 64])
+def test_compounds_with_gaps(width: int, room: int) -> None:
+    """Between the rows of the result, between those of the input, and backwards."""
+    n, d = 3 * 2 * 200, 600
+    rows: Loops = ((3, 400 * d, 400), (200, d, 2), (2, 200 * d, 1))
+    back: Loops = ((3, 400 * d, 400), (200, d, 2), (2, -200 * d, 1))
+    for loops in (rows, back):
+        agree(((d, 1, n + room), *loops), width, 0)
+    wide = d + room
+    agree(((d, 1, n), *((k, step // d * wide, to) for k, step, to in rows)), width, 0)
+
+
+def test_two_compounds_in_a_plan() -> None:
+    """One thread makes tiles of both in turn."""
+    n, d = 2 * 1024, 600
+    moves = [
+        (
+            k,
+            k,
+            (
+                0,
+                0,
+                (
+                    (d, 1, n),
+                    (n // half // 2, 2 * half * d, 2 * half),
+                    (half, d, 2),
+                    (2, half * d, 1),
+                ),
+            ),
+        )
+        for k, half in enumerate((64, 128))
+    ]
+    x = [Buffer(n * d * 2, fill=np.random.default_rng(k)) for k in range(2)]
+    same(moves, 2, x, [Buffer(n * d * 2) for _ in range(2)], threads=1)
+
+
+@pytest.mark.parametrize(
+    "loops",
+    [
+        ((4100, 1, 4096), (4096, 4100, 1)),
+        ((4100, 1, 4096), (16, 256 * 4100, 256), (128, 4100, 2), (2, 128 * 4100, 1)),
+    ],
+    ids=["plain", "compound"],
+)
+def test_a_plan_outlives_the_choice_of_kernels(loops: Loops) -> None:
     """Its tiles may be too large for a stage that other kernels would need."""
-    high, wide = 4096, 4100
-    moves = [(0, 0, (0, 0, ((wide, 1, high), (high, wide, 1))))]
-    x = Buffer(high * wide, fill=np.random.default_rng(0))
-    wanted = Buffer(high * wide)
+    moves, size = [(0, 0, (0, 0, loops))], 4096 * 4100
+    x = Buffer(size, fill=np.random.default_rng(0))
+    wanted = Buffer(size)
     expect(moves, 1, [x], [wanted])
     plan = xlayout_native.prepare(moves, 1, 1, 1)
     for other in xlayout_native.get_isas():
         xlayout_native.set_isa(other)
         for intel in (True, False):
             xlayout_native.set_intel(intel)
-            y = Buffer(high * wide, shift=1)
+            y = Buffer(size, shift=1)
             xlayout_native.run(plan, 2, x.address, y.address)
             assert y.bytes.tobytes() == wanted.bytes.tobytes()
             assert y.intact()

@@ -1,0 +1,93 @@
+/* _places: a tile of a compound transpose, made by squares.
+ *
+ * Its rows, or its columns, are not equally far apart, so a table says where they are. Otherwise the tile is one of any
+ * transpose. What is left for _gather.h is too small for squares.
+ */
+
+/* Notes where the steps of a side are in a tile, and for prefetching some more. In a tile at the edge, which has fewer,
+ * they are the first of these: only the outermost loop with several steps is cut. */
+static void note_places(const Copy *c, const Side *side, bool out, int64_t *places)
+{
+    int64_t count = 1;
+    places[0] = 0;
+    for (int j = 0; j < side->count; j++) {
+        const Loop *loop = &c->loop[side->loop[j]];
+        const int64_t all = count * c->tile[side->loop[j]];
+        for (int64_t k = count; k < all; k++) places[k] = places[k - count] + (out ? loop->out : loop->in);
+        count = all;
+    }
+    for (int64_t k = count; k < count + LINE; k++) places[k] = places[count - 1];
+}
+
+/* Notes where the rows before a tile at `at` are. */
+static void note_rows_before(const Copy *c, const int64_t *at, int64_t count, int64_t *places)
+{
+    int64_t left[MAX_RANK], place = 0; /* steps of each loop before this row */
+    for (int j = 0; j < c->rows.count; j++) left[j] = at[c->rows.loop[j]];
+    for (int64_t k = 1; k <= count; k++) {
+        for (int j = 0; j < c->rows.count; j++) {
+            const Loop *loop = &c->loop[c->rows.loop[j]];
+            place -= loop->in;
+            if (left[j]--) break;
+            place += loop->n * loop->in, left[j] = loop->n - 1;
+        }
+        places[-k] = place;
+    }
+}
+
+/* Places of the rows, or columns, of a tile: every so many bytes, or by table. */
+static Places places_of(const Copy *c, const Side *side, bool out, const int64_t *table)
+{
+    Places p = every(0);
+    for (int j = 0; j < side->count; j++) p.step |= out ? c->loop[side->loop[j]].out : c->loop[side->loop[j]].in;
+    if (side->count > 1) p.at = table;
+    return p;
+}
+
+/* How many rows come before this tile, and how many after it. */
+static int64_t rows_beside(const Copy *c, const int64_t *at, const int64_t *extent, bool after)
+{
+    int64_t rows = 0, unit = 1;
+    for (int j = 0; j < c->rows.count; j++) {
+        const int k = c->rows.loop[j];
+        rows += unit * (after ? c->loop[k].n - at[k] - extent[k] : at[k]);
+        unit *= c->loop[k].n;
+    }
+    return rows;
+}
+
+/* Readies a tile to be made by squares, where it belongs. False if it is too small for them, or if that does not pay: on
+ * other processors it has not been measured, and a stage is best filled from rows that lie side by side. */
+static bool find_squares(Tile *t, const int64_t *at, const uint8_t *start)
+{
+    const Copy *c = t->copy;
+    Worker *worker = t->worker;
+    const int64_t side = LINE / c->width;
+    const Turn turn = turn_of(worker->isa, c);
+    const Store store = worker->stream ? store_of(worker->isa, c, start) : CACHED;
+    const bool pays = c->wide || (reads_along() && (!worker->stream || store != CACHED || c->gaps));
+    if (!pays || !turn || min(t->box.rows, t->box.columns) < side || max(t->box.rows, t->box.columns) > SIDE)
+        return false;
+    if (worker->placed != c) {
+        note_places(c, &c->rows, false, worker->places[0]);
+        note_places(c, &c->columns, true, worker->places[1]);
+        worker->placed = c;
+    }
+    t->rows = places_of(c, &c->rows, false, worker->places[0]);
+    t->columns = places_of(c, &c->columns, true, worker->places[1]);
+    t->turn = turn, t->store = store, t->packing = BY_TABLE, t->by_rows = worker->stream;
+    /* A tile too small for squares writes only its own rows. */
+    t->first = !rows_beside(c, at, t->extent, false), t->last = rows_beside(c, at, t->extent, true) < side;
+    t->lead = t->store == SPLICED && !t->first ? side : 0;
+    return true;
+}
+
+/* Makes such a tile. */
+static void turn_directly(Tile *t, const int64_t *at, const uint8_t *from, uint8_t *to, const uint8_t *next)
+{
+    const int64_t lead = t->lead;
+    if (t->rows.at) note_rows_before(t->copy, at, lead, t->worker->places[0]), t->rows.at -= lead;
+    else from -= lead * t->rows.step;
+    t->box.rows += lead;
+    turn_box(t, from, to - lead * t->box.width, next);
+}
