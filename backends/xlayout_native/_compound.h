@@ -18,8 +18,6 @@ enum {
     FEWEST = 256,          /* elements of its rows and columns: a tile of fewer costs more than plain loops */
 };
 
-static bool reads_along(void);
-
 static bool has_loop(const Side *side, int k)
 {
     for (int j = 0; j < side->count; j++)
@@ -97,10 +95,6 @@ static bool extend_both(Copy *c, bool rows_first, int64_t enough, bool any_order
     const int64_t least = COMPOUND_LEAST * c->width;
     extend(c, rows, columns, true, max(COMPOUND_ROW, least / bytes_of_side(c, columns)));
     extend(c, columns, rows, false, max(COMPOUND_COLUMN, least / bytes_of_side(c, rows)));
-    if (!c->cached && reads_along()) { /* squares may take pieces of any length, and begin in the row before */
-        extend(c, rows, columns, true, INT64_MAX);
-        extend(c, columns, rows, false, INT64_MAX);
-    }
     return elements_of_sides(c) >= FEWEST;
 }
 

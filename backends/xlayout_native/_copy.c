@@ -29,7 +29,9 @@
  *     _isa.h      the kernels of each instruction set, and the choice between them
  *     _squares.h  a tile of a transpose, square by square
  *     _tiles.h    any tile, run by one thread
- *     _gather.h   a tile of a compound transpose
+ *     _places.h   a tile of a compound transpose, by squares,
+ *     _gather.h     or from rows that are first gathered
+ *     _alternate.h  elements that alternate between several results or sources
  *     _deal.h     rows dealt out to several results, or joined from several sources
  *     _pool.h     the other threads
  *     _pages.h    memory for large results

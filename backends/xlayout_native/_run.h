@@ -90,7 +90,7 @@ static void work_on(const Job *job, Part *part, Worker *worker, bool touches)
             if (job->touching && !inside) touch_window(job->touching, &s, touches);
             /* in a thread's own part, in the order of the output, so that it is in as few pieces of it as
              * possible */
-            const int along = job->stream ? c->columns.loop[c->columns.count - 1] : c->rank - 1;
+            const int along = job->stream ? along_input(c) : c->rank - 1;
             if (!known) find_tile(c, &s.window, number - before, along, at[number & 1]);
             inside = true, known = number + 1 < end && number + 1 - before < s.window.count;
             if (known) {

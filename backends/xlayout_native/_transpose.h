@@ -43,6 +43,7 @@ static int64_t rows_held(int64_t stride, int64_t most)
 }
 
 static bool makes_lines(void);
+static bool reads_along(void);
 
 /* Whether all rows of an output at `to` begin at multiples of so many bytes, a power of two; NULL stands for an output
  * that begins at one itself. */
@@ -79,8 +80,14 @@ static void shape_compound(Copy *c)
 {
     const int64_t room = COMPOUND / c->width;
     c->band = max(BAND, BAND_SQUARES * LINE / c->width);
-    c->wide = c->wide && shape_wide(c);
-    if (c->wide) return;
+    if (c->wide) { /* its pieces may have any length, and its lines begin in rows of the tile before */
+        const Side rows = c->rows, columns = c->columns;
+        extend(c, &c->rows, &columns, true, INT64_MAX);
+        extend(c, &c->columns, &c->rows, false, INT64_MAX);
+        c->wide = shape_wide(c);
+        if (c->wide) return;
+        c->rows = rows, c->columns = columns;
+    }
     const int64_t rows = shape_side(c, &c->rows, COMPOUND / COMPOUND_IN, COMPOUND / LINE);
     const int64_t columns = shape_side(c, &c->columns, room / rows, 0);
     shape_side(c, &c->rows, room / columns, rows);

@@ -28,6 +28,14 @@ static void find_window(const Copy *c, int64_t number, Window *w)
     }
 }
 
+/* The loop along which one tile follows another in the input: the innermost one of the columns that is cut. */
+static int along_input(const Copy *c)
+{
+    int j = 0;
+    while (j < c->columns.count - 1 && c->tiles[c->columns.loop[j]] == 1) j++;
+    return c->columns.loop[j];
+}
+
 /* Where a tile of a window begins, by loops. Consecutive tiles lie along the loop `along`. */
 static void find_tile(const Copy *c, const Window *w, int64_t number, int along, int64_t *at)
 {
