@@ -27,7 +27,8 @@ __all__ = ["BEGIN", "END", "elsewhere", "figures", "looped", "main", "pages", "w
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results" / "grid.json"
 OTHERS = tuple(
-    RESULTS.with_name(f"grid-xeon-{family}.json") for family in ("zips", "transposes", "rows")
+    RESULTS.with_name(f"grid-xeon-{family}.json")
+    for family in ("zips", "transposes", "compounds", "rows")
 )
 LOOPS = RESULTS.with_name("overhead.json")
 PAGE = ROOT / "docs" / "guide" / "benchmarks.md"
@@ -102,9 +103,13 @@ def written(page: str, text: str) -> str:
 
 
 def elsewhere(*runs: Results) -> str:
-    """The figures of several machines, each under its processor and kernel."""
-    heads = [f"## {run.machine['cpu']}, {run.machine['copy kernel']}" for run in runs]
-    return "\n\n".join(f"{head}\n\n{figures(run)}" for head, run in zip(heads, runs, strict=True))
+    """The figures of several runs, each under what it timed, its processor and its kernel."""
+    return "\n\n".join(f"## {_head(run)}\n\n{figures(run)}" for run in runs)
+
+
+def _head(run: Results) -> str:
+    timed = ", ".join(run.families).capitalize()
+    return f"{timed}: {run.machine['cpu']}, {run.machine['copy kernel']}"
 
 
 def figures(results: Results, loops: Loops = ()) -> str:
@@ -122,7 +127,8 @@ def figures(results: Results, loops: Loops = ()) -> str:
     # As in a loop over small arrays: each call directly follows another of its kind.
     again = {(row["op"], row["framework"]): _loop(row) for row in loops}
     parts += ["### The same over and over", _markdown(_micros(again))] if again else []
-    parts += ["### Against the targets", _markdown(targets_table(rows, loops))]
+    targets = targets_table(rows, loops)
+    parts += ["### Against the targets", _markdown(targets)] if targets.rows else []
     return "\n\n".join([*parts, "### Where a peer is faster", _behind(rows)])
 
 

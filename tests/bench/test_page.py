@@ -124,11 +124,19 @@ def test_only_what_stands_between_the_marks_is_replaced() -> None:
     assert written(once, "new") == once
 
 
-def test_every_other_machine_s_figures_stand_under_its_name() -> None:
+def test_every_other_run_s_figures_stand_under_what_it_timed_and_its_machine() -> None:
     kernel = {"copy kernel": "avx2"}
     one, two = results(ROWS, cpu="one", **kernel), results(ROWS[:1], cpu="two", **kernel)
     told = elsewhere(one, two)
-    assert told == f"## one, avx2\n\n{figures(one)}\n\n## two, avx2\n\n{figures(two)}"
+    heads = "## Zips, small calls: one, avx2", "## Zips: two, avx2"
+    assert told == f"{heads[0]}\n\n{figures(one)}\n\n{heads[1]}\n\n{figures(two)}"
+
+
+def test_ops_that_have_no_target_have_no_table_of_targets() -> None:
+    told = "### Against the targets"
+    assert told in figures(results(ROWS))
+    own = row("rope and transpose", family="compounds", xlayout_fresh=2.0, eager_fresh=8.0)
+    assert told not in figures(results([own]))
 
 
 def test_a_page_without_the_marks_is_refused() -> None:
