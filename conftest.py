@@ -12,7 +12,7 @@ TESTS = Path(__file__).with_name("tests")
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _tidied(
+def tidied(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[None]:
     """Examples make temporary folders as users do; here they lie where pytest removes them.

@@ -14,4 +14,5 @@ request_host_devices()
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser(doctest_optionflags=ELLIPSIS)],
     patterns=["guide/*.md"],
+    fixtures=["tidied"],  # which is used by itself only where pytest collects
 ).pytest()
