@@ -116,11 +116,11 @@ static void find_sides(Copy *c)
     reset_sides(c);
 }
 
-/* Elements of a tile along a side. */
-static int64_t tile_side(const Copy *c, const Side *side)
+/* Elements along a side of a tile, of which each loop has so many steps. */
+static int64_t count_of(const Side *side, const int64_t *extent)
 {
     int64_t count = 1;
-    for (int j = 0; j < side->count; j++) count *= c->tile[side->loop[j]];
+    for (int j = 0; j < side->count; j++) count *= extent[side->loop[j]];
     return count;
 }
 

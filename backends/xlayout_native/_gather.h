@@ -11,13 +11,6 @@ _Static_assert((LINE - 1) * (WIDE_BYTES + LINE) <= CARRY_LINES * LINE, "and the 
 
 enum { SHORT_BLOCK = 256 }; /* bytes of pieces and segments up to which they are copied as blocks */
 
-static int64_t count_of(const Side *side, const int64_t *extent)
-{
-    int64_t count = 1;
-    for (int j = 0; j < side->count; j++) count *= extent[side->loop[j]];
-    return count;
-}
-
 /* Adds a loop to a box of blocks; false if there is no place for it. Columns have to be adjacent in the output. */
 static bool add_loop(Box *b, int64_t n, int64_t in, int64_t out)
 {

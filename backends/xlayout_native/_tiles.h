@@ -73,7 +73,7 @@ static bool is_narrow(const Copy *c)
 static Store store_of(const Isa *isa, const Copy *c, const uint8_t *start)
 {
     if (!isa->whole_lines) return CACHED;
-    const int64_t row = tile_side(c, &c->rows) * c->width;
+    const int64_t row = count_of(&c->rows, c->tile) * c->width;
     const bool on_lines = row % LINE == 0 || row == bytes_of_side(c, &c->rows); /* if the first of them begins on one */
     if (on_lines && begin_at(c, start, LINE)) return STREAMED;
     const bool long_rows = row >= ROW && !is_run(c);

@@ -115,23 +115,12 @@ def test_compounds_with_gaps(width: int, room: int) -> None:
 def test_two_compounds_in_a_plan() -> None:
     """One thread makes tiles of both in turn."""
     n, d = 2 * 1024, 600
-    moves = [
-        (
-            k,
-            k,
-            (
-                0,
-                0,
-                (
-                    (d, 1, n),
-                    (n // half // 2, 2 * half * d, 2 * half),
-                    (half, d, 2),
-                    (2, half * d, 1),
-                ),
-            ),
-        )
-        for k, half in enumerate((64, 128))
-    ]
+
+    def loops(half: int) -> Loops:
+        heads = (n // half // 2, 2 * half * d, 2 * half)
+        return (d, 1, n), heads, (half, d, 2), (2, half * d, 1)
+
+    moves = [(k, k, (0, 0, loops(half))) for k, half in enumerate((64, 128))]
     x = [Buffer(n * d * 2, fill=np.random.default_rng(k)) for k in range(2)]
     same(moves, 2, x, [Buffer(n * d * 2) for _ in range(2)], threads=1)
 
