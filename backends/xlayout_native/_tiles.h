@@ -67,6 +67,16 @@ static bool is_narrow(const Copy *c)
            c->tile[c->rank - 1] * c->width >= LONG;
 }
 
+/* Whether tiles of a transpose begin at multiples of a line of its rows. Any loop of these may be cut. */
+static bool cut_on_lines(const Copy *c)
+{
+    for (int j = 0; j < c->rows.count; j++) {
+        const int k = c->rows.loop[j];
+        if (c->tile[k] < c->loop[k].n && c->tile[k] * c->loop[k].out % LINE) return false;
+    }
+    return true;
+}
+
 /* How a transpose writes whole lines of this target; CACHED if it cannot, so that it is best staged: straight to the
  * target if its rows begin on lines, or spliced across lines if rows are long. A single run that begins off a line is
  * not spliced: the lines at the ends of its rows would be made in two parts, far apart in time. */
@@ -74,8 +84,7 @@ static Store store_of(const Isa *isa, const Copy *c, const uint8_t *start)
 {
     if (!isa->whole_lines) return CACHED;
     const int64_t row = count_of(&c->rows, c->tile) * c->width;
-    const bool on_lines = row % LINE == 0 || row == bytes_of_side(c, &c->rows); /* if the first of them begins on one */
-    if (on_lines && begin_at(c, start, LINE)) return STREAMED;
+    if (cut_on_lines(c) && begin_at(c, start, LINE)) return STREAMED;
     const bool long_rows = row >= ROW && !is_run(c);
     return long_rows && begin_at(c, start, c->width) ? SPLICED : CACHED; /* an element may stand for several */
 }

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import xlayout_native
 from tests.native.oracle import Buffer, Loops, agree, expect, same
@@ -88,6 +91,8 @@ COMPOUND = {
     "batch": ((3, 13, 2, 40, 520), (0, 4, 1, 3, 2)),
     "a few rows are left": ((31, 33, 600), (2, 1, 0)),
     "a few columns are left": ((1111, 1030, 2), (2, 1, 0)),
+    "rows whose middle loop is cut": ((20, 20, 20, 600), (3, 2, 1, 0)),
+    "rows and columns whose middle loop is cut": ((20, 20, 20, 5, 5, 5), (4, 3, 5, 2, 1, 0)),
 }
 
 
@@ -97,6 +102,27 @@ COMPOUND = {
 def test_compounds(name: str, width: int, shift: str) -> None:
     by = {"none": 0, "16 bytes": 16, "a byte": 1}[shift]
     agree(permuted(*COMPOUND[name]), width, by, by)
+
+
+@st.composite
+def compounds(draw: st.DrawFn) -> tuple[Loops, int]:
+    """Loops of several tiles, up to four for rows and four for columns; and bytes of an element."""
+    width = draw(st.sampled_from((1, 2, 4, 8)))
+    shape: list[int] = []
+    for room in (6000 // width, 1500):
+        side = draw(st.lists(st.sampled_from((2, 3, 5, 8, 20, 37, 64)), max_size=3))
+        while math.prod(side) > room // 2:
+            side.pop()
+        shape += [room // math.prod(side), *side]
+    backwards = tuple(reversed(range(len(shape))))
+    axes = draw(st.one_of(st.just(backwards), st.permutations(backwards)))
+    return permuted(tuple(shape), tuple(axes)), width
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(compounds(), st.sampled_from((0, 0, 16, 1)))
+def test_any_compound(copy: tuple[Loops, int], shift: int) -> None:
+    agree(*copy, shift)
 
 
 @pytest.mark.parametrize("width", [1, 2, 4, 8])
