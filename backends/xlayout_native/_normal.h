@@ -27,7 +27,7 @@ typedef struct {
     int64_t segment;              /* bytes of a full tile that are contiguous in the output */
     int outside;                  /* loops from segment to segment; the others are inside a segment */
     int64_t band;                 /* of a transpose: rows that are read across a tile before the next ones */
-    bool wide;                    /* of a transpose: its tiles are too large for a stage, and read along their rows */
+    bool wide;                    /* of a transpose: its tiles are too large for a stage: see _transpose.h */
     bool off_line;                /* of a compound one: the target is known not to begin on a line */
     bool cached;                  /* the plan's results are small enough to stay in the caches */
     bool dense;                   /* rows of pairs, of a line and more, that are adjacent in the output */

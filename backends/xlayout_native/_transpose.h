@@ -55,16 +55,17 @@ static bool begin_at(const Copy *c, const uint8_t *to, int64_t multiple)
     return all % (uintptr_t)multiple == 0;
 }
 
-/* A wide tile is read along its rows, long pieces of a few at a time. It is too large for a stage. Where lines have to
- * be spliced, it needs long runs of the output, and so more rows; and does not pay for short ones. No tile is left with
- * rows too few for a square, unless these have several loops. */
+/* A wide tile has long pieces of a few rows, and is too large for a stage. It pays for compound transposes, and where
+ * tiles are read along their rows. Where lines have to be spliced, it needs long runs of the output, and so more rows;
+ * and does not pay for short ones. No tile is left with rows too few for a square, unless these have several loops. */
 static bool shape_wide(Copy *c)
 {
+    if (c->cached || !(is_compound(c) ? makes_lines() : reads_along())) return false;
     const bool spliced = c->off_line || !begin_at(c, NULL, LINE);
     const int64_t side = LINE / c->width, few = max(spliced ? ROW / c->width : 0, WIDE_ROWS);
     const int64_t row = bytes_of_side(c, &c->rows) / c->width, most = bytes_of_side(c, &c->columns);
     const int64_t least = spliced && !is_compound(c) ? WIDE_BYTES / 2 : BYTES;
-    if (c->cached || !reads_along() || row < few || most <= least) return false;
+    if (row < few || most <= least) return false;
     int64_t bytes = WIDE_BYTES;
     while (bytes > BYTES && bytes_of(c) < WIDE_TILES * few * bytes) bytes /= 2;
     const int64_t columns = shape_side(c, &c->columns, bytes / c->width, 0);

@@ -17,6 +17,7 @@ COMPILED = (
     "frameworks",
     "gates",
     "place",
+    "places",
     "threads",
     "torch_autograd",
     "torch_operation",
@@ -31,6 +32,7 @@ CALLED = xlayout_native.available and xlayout_native.ffi_handler() and find_spec
 collect_ignore_glob = [] if CALLED else ["test_jax_*.py"]
 
 ISAS = xlayout_native.get_isas() if xlayout_native.available else []
+LINES = [isa for isa in ISAS if isa.startswith("avx512")]
 if "avx512vbmi" in ISAS:
     ISAS.remove("avx512")  # differs only in what `test_turn_bytes` tests
 USUAL = (8 << 20, 4 << 20)
@@ -43,6 +45,26 @@ def isa(request: pytest.FixtureRequest) -> Iterator[str]:
     xlayout_native.set_isa(request.param)
     yield request.param
     xlayout_native.set_isa(usual)
+
+
+@pytest.fixture(params=LINES)
+def lines(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each instruction set whose vectors are lines, with everything streamed and shared."""
+    usual = xlayout_native.get_isa()
+    xlayout_native.set_isa(request.param)
+    xlayout_native.set_thresholds(0, 0)
+    yield
+    xlayout_native.set_isa(usual)
+    xlayout_native.set_thresholds(*USUAL)
+
+
+@pytest.fixture
+def intel() -> Iterator[None]:
+    """In the orders that are best on Intel's processors."""
+    usual = xlayout_native.get_intel()
+    xlayout_native.set_intel(True)
+    yield
+    xlayout_native.set_intel(usual)
 
 
 @pytest.fixture(params=[False, True], ids=["another's", "Intel's"])
