@@ -122,7 +122,7 @@ sanitize: $(READY)
 		$(BIN)/pytest tests/native/test_alternate.py tests/native/test_arrays.py tests/native/test_blocks.py \
 		tests/native/test_bounds.py tests/native/test_compound.py tests/native/test_copy.py tests/native/test_deal.py \
 		tests/native/test_dense.py tests/native/test_gaps.py tests/native/test_keys.py tests/native/test_narrow.py \
-		tests/native/test_place.py tests/native/test_threads.py tests/native/test_turn_bytes.py \
+		tests/native/test_pieces.py tests/native/test_place.py tests/native/test_threads.py tests/native/test_turn_bytes.py \
 		tests/native/test_places.py tests/native/test_wide.py tests/native/test_windows.py \
 		tests/native/test_jax_call.py; \
 		result=$$?; $(BIN)/python hatch_build.py; exit $$result

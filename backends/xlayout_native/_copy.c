@@ -25,11 +25,13 @@
  *     _turn.h       of transposes
  *     _narrow.h     of transposes with rows of a few elements
  *     _dense.h      of results that may start anywhere, with lines spliced from two vectors
+ *     _split.h      of such results made of rows of a few elements
  *     _neon.h     the instructions that they use, on ARM
  *     _isa.h      the kernels of each instruction set, and the choice between them
  *     _squares.h  a tile of a transpose, square by square
  *     _tiles.h    any tile, run by one thread
- *     _places.h   a tile of a compound transpose, by squares,
+ *     _pieces.h   a tile of a compound transpose, from pieces of short rows,
+ *     _places.h     by squares,
  *     _gather.h     or from rows that are first gathered
  *     _alternate.h  elements that alternate between several results or sources
  *     _deal.h     rows dealt out to several results, or joined from several sources
@@ -90,6 +92,7 @@
 #include "_isa.h"
 #include "_squares.h"
 #include "_tiles.h"
+#include "_pieces.h"
 #include "_places.h"
 #include "_gather.h"
 #include "_alternate.h"

@@ -225,37 +225,3 @@ TARGET static void unzip_unaligned(const Box *b, const uint8_t *from, uint8_t *t
     else EACH_WIDTH(CASE, 32)
 }
 #undef CASE
-
-/* Splits short rows into long ones, one for each position in them. */
-INLINE void narrow_unaligned_rows(const Box *b, const uint8_t *from, uint8_t *to, int n)
-{
-    const int width = (int)b->width;
-    const int64_t count = b->rows * width;
-    uint8_t tables[NARROW * NARROW][16];
-    get_tables(tables, n, width, true);
-    for (int64_t k = 0; k < b->batch; k++, from += b->batch_in, to += b->batch_out) {
-        __m512i v[NARROW], made[NARROW];
-        Dense d[NARROW];
-        int64_t at = 0;
-        for (int j = 0; j < n; j++) begin_dense(&d[j], to + j * b->column_out);
-        for (; at < count; at += LINE) {
-            const uint8_t *s = from + min(at, count - LINE) * n;
-            for (int j = 0; j < n; j++) {
-                PREFETCH_ONCE(s + j * LINE, AHEAD);
-                v[j] = gather_4(s + 16 * j, 16 * n);
-            }
-            shuffle_all_4(made, v, n, tables);
-            if (at + LINE > count) break;
-            for (int j = 0; j < n; j++) put_dense(&d[j], made[j], LINE, width);
-        }
-        for (int j = 0; j < n; j++) end_dense(&d[j], &made[j], at < count, count - at);
-    }
-}
-
-#define CASE(n) narrow_unaligned_rows(b, from, to, n)
-TARGET static void narrow_unaligned(const Box *b, const uint8_t *from, uint8_t *to)
-{
-    if (b->rows * b->width < LINE) transpose_2(b, from, to);
-    else EACH_NUMBER(b->columns, CASE)
-}
-#undef CASE

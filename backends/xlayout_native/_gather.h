@@ -114,6 +114,7 @@ static void run_compound(Worker *worker, const Copy *c, const int64_t *at, const
     t.box = (Box){.width = c->width, .batch = 1, .rows = count_of(&c->rows, t.extent),
                   .columns = count_of(&c->columns, t.extent), .row_in = c->loop[c->rank - 1].in,
                   .row_out = c->width, .column_in = c->width, .column_out = c->staged[c->along]};
+    if (split_tile(&t, from, to, next)) return;
     if (find_squares(&t, at, start)) {
         turn_directly(&t, at, from, to, next);
         return;
@@ -123,6 +124,11 @@ static void run_compound(Worker *worker, const Copy *c, const int64_t *at, const
         t.box.row_in = apart(t.box.columns * c->width);
         gather_rows(&t, from, t.box.columns * c->width, worker->carry, t.box.row_in, next);
         from = worker->carry;
+        if (worker->stream && worker->isa->split && is_split(c)) {
+            t.box.column_out = c->loop[c->along].out;
+            worker->isa->unaligned[TRANSPOSE](&t.box, from, to);
+            return;
+        }
     } else if (min(t.box.rows, t.box.columns) >= LINE / c->width) {
         t.packing = packing_of(from, t.box.row_in, LINE / c->width, NULL, 0);
         t.turn = turn_of(worker->isa, c);

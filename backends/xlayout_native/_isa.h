@@ -103,12 +103,16 @@ static inline void close_seam(const Seam *s)
  * Meanwhile as much is prefetched from `upcoming` on. */
 typedef void (*PutBlock)(uint8_t *to, const uint8_t *from, int64_t count, const uint8_t *upcoming, Seam *);
 
+/* Splits short rows, which a table has in pieces, into long ones, of a line and more; through the caches or past them. */
+typedef void (*Split)(const Box *, const int64_t *places, const uint8_t *from, uint8_t *to, bool stream);
+
 typedef struct {
     const char *name;
     Kernel kernels[KINDS];
     Kernel streaming[KINDS];                  /* with streaming stores of whole lines; or NULL */
     Kernel dense[KINDS];                      /* of dense copies, to any address; or NULL */
     Kernel unaligned[KINDS];                  /* of long rows, each to any address; or NULL */
+    Split split;                              /* or NULL */
     int64_t narrowest;                        /* bytes of a block that `unaligned` takes, at least */
     PutBlock block;                           /* or NULL */
     Turn turn[5];                             /* by log2 of the width; or NULL */
@@ -118,7 +122,7 @@ typedef struct {
 
 static const Isa PLAIN = {
     "plain", {plain_runs, plain_blocks, plain_zip, plain_unzip, plain_transpose},
-    {NULL}, {NULL}, {NULL}, 0, NULL, {NULL}, false, NULL,
+    {NULL}, {NULL}, {NULL}, NULL, 0, NULL, {NULL}, false, NULL,
 };
 
 static Turn turn_of(const Isa *isa, const Copy *c) { return isa->turn[__builtin_ctzll((uint64_t)c->width)]; }
@@ -211,14 +215,14 @@ static const uint8_t PLACES[48] = {
 #include "_lanes.h"
 #undef TARGET
 
-#define VECTORS(NAME, L, DENSE, LONG_ROWS, NARROWEST, TURN_1, WHOLE_LINES)                         \
+#define VECTORS(NAME, L, DENSE, LONG_ROWS, SPLIT, NARROWEST, TURN_1, WHOLE_LINES)                  \
     {NAME, {plain_runs, blocks##L, zip##L, unzip##L, transpose##L},                                \
      {stream_runs##L, stream_blocks##L, stream_zip##L, stream_unzip##L, NULL}, DENSE, LONG_ROWS,   \
-     NARROWEST, block##L,                                                                          \
+     SPLIT, NARROWEST, block##L,                                                                   \
      {TURN_1##L, turn_2##L, turn_4##L, turn_8##L, turn_16##L}, WHOLE_LINES, write##L}
 #define THESE(...) {__VA_ARGS__}
 #define SMALLER_THAN_LINES(NAME, L)                                                                \
-    VECTORS(NAME, L, THESE(NULL), THESE(NULL, blocks_unaligned##L), LINE, turn_1, false)
+    VECTORS(NAME, L, THESE(NULL), THESE(NULL, blocks_unaligned##L), NULL, LINE, turn_1, false)
 #ifdef __x86_64__
 #define TARGET __attribute__((target("avx2")))
 #define LANES 2
@@ -235,7 +239,8 @@ static const Isa SSSE3 = SMALLER_THAN_LINES("ssse3", _1);
 static const Isa AVX2 = SMALLER_THAN_LINES("avx2", _2);
 #define AVX512_WITH(NAME, TURN_1)                                                                  \
     VECTORS(NAME, _4, THESE(NULL, NULL, zip_dense, unzip_dense),                                   \
-            THESE(NULL, blocks_unaligned_4, zip_unaligned, unzip_unaligned, narrow_unaligned), 8, TURN_1, true)
+            THESE(NULL, blocks_unaligned_4, zip_unaligned, unzip_unaligned, narrow_unaligned), split_pieces, 8,   \
+            TURN_1, true)
 static const Isa AVX512 = AVX512_WITH("avx512", turn_1);
 static const Isa AVX512_VBMI = AVX512_WITH("avx512vbmi", turn_bytes);
 #undef AVX512_WITH

@@ -203,6 +203,7 @@ KERNEL(stream_zip, zip_to, true)
 KERNEL(stream_unzip, unzip_to, true)
 #if LANES == 4
 #include "_dense.h"
+#include "_split.h"
 #endif
 
 #undef KERNEL

@@ -61,7 +61,7 @@ INLINE void N(narrow_rows)(const Box *b, const uint8_t *from, uint8_t *to, bool 
             VEC v[NARROW], made[NARROW];
             for (int j = 0; j < n; j++) {
                 if (b->next) PREFETCH_ONCE(apart ? s + at_short + V * j : s + at_long + j * b->row_in, AHEAD);
-                v[j] = apart ? N(gather)(s + at_short + 16 * j, 16 * n) : LOAD(s + at_long + j * b->row_in);
+                v[j] = apart ? N(gather)(s + at_short + 16 * j, every(16 * n)) : LOAD(s + at_long + j * b->row_in);
             }
             N(shuffle_all)(made, v, n, tables);
             for (int j = 0; j < n; j++) {

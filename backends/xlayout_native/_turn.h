@@ -1,11 +1,10 @@
 /* _turn: transposes of squares, in vector registers. A part of _lanes.h: once per vector size. */
 
-/* Loads 16 bytes into each lane, from a row of its own. */
-INLINE VEC N(gather)(const uint8_t *from, int64_t stride)
+/* Loads 16 bytes into each lane, from a place of its own. */
+INLINE VEC N(gather)(const uint8_t *from, Places lanes)
 {
-#define PART(k) _mm_loadu_si128((const __m128i *)(from + (k) * stride))
+#define PART(k) _mm_loadu_si128((const __m128i *)(from + place(lanes, k)))
 #if LANES == 1
-    (void)stride;
     return PART(0);
 #elif LANES == 2
     return _mm256_inserti128_si256(_mm256_castsi128_si256(PART(0)), PART(1), 1);
@@ -56,7 +55,7 @@ INLINE void N(turn)(const uint8_t *from, int64_t row_in, uint8_t *to, Places col
 {
     const int n = 16 / width;
     VEC v[16];
-    for (int k = 0; k < n; k++) v[k] = N(gather)(from + k * row_in, n * row_in);
+    for (int k = 0; k < n; k++) v[k] = N(gather)(from + k * row_in, every(n * row_in));
     N(turn_in_lanes)(v, width);
     for (int k = 0; k < n; k++)
         N(put_column)(to + place(columns, k), v[k], width, store, carry + k * LINE);

@@ -16,6 +16,7 @@ COMPILED = (
     "dense",
     "frameworks",
     "gates",
+    "pieces",
     "place",
     "places",
     "threads",
