@@ -1,8 +1,8 @@
 /* _gather: a tile of a compound transpose, run by one thread.
  *
- * It is made by squares (_places.h). If it is too small for them, its rows are gathered side by side in the thread's own
- * memory. From there on they are those of any matrix, which is transposed, zipped or unzipped into the stage, from where
- * each column goes to its place.
+ * It is split (_pieces.h), or made by squares (_places.h). What is too small for these has its rows gathered side by
+ * side in the thread's own memory. From there on they are those of any matrix, which is transposed, zipped or unzipped
+ * into the stage, from where each column goes to its place.
  */
 
 _Static_assert(2 * COMPOUND <= CARRY_LINES * LINE, "rows must fit where other transposes carry lines");
@@ -124,7 +124,7 @@ static void run_compound(Worker *worker, const Copy *c, const int64_t *at, const
         t.box.row_in = apart(t.box.columns * c->width);
         gather_rows(&t, from, t.box.columns * c->width, worker->carry, t.box.row_in, next);
         from = worker->carry;
-        if (worker->stream && worker->isa->split && is_split(c)) {
+        if (worker->stream && worker->isa->split && has_few_columns(c)) {
             t.box.column_out = c->loop[c->along].out;
             worker->isa->unaligned[TRANSPOSE](&t.box, from, to);
             return;

@@ -103,7 +103,7 @@ static inline void close_seam(const Seam *s)
  * Meanwhile as much is prefetched from `upcoming` on. */
 typedef void (*PutBlock)(uint8_t *to, const uint8_t *from, int64_t count, const uint8_t *upcoming, Seam *);
 
-/* Splits short rows, which a table has in pieces, into long ones, of a line and more; through the caches or past them. */
+/* Splits short rows, which a table has in pieces, into long ones, a line at least, through the caches or past them. */
 typedef void (*Split)(const Box *, const int64_t *places, const uint8_t *from, uint8_t *to, bool stream);
 
 typedef struct {

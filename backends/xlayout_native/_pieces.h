@@ -5,8 +5,8 @@
  * them are, from which the long rows are made at once, where they belong.
  */
 
-/* Whether its tiles are split like this, if the pieces are whole. */
-static bool is_split(const Copy *c)
+/* Whether its rows are long, and short rows of the input have all of its columns. */
+static bool has_few_columns(const Copy *c)
 {
     const Loop *row = &c->loop[c->rank - 1], *column = &c->loop[c->along];
     return c->rows.count > 1 && c->columns.count == 1 && column->n < table_limit(c->width, LINE / 16) &&
@@ -16,6 +16,7 @@ static bool is_split(const Copy *c)
 
 static int64_t rows_of_piece(const Copy *c) { return max(16 / c->width, 1); }
 
+/* Whether its tiles consist of whole pieces, and not of too many. */
 static bool has_pieces(const Copy *c)
 {
     const int64_t unit = rows_of_piece(c);
@@ -23,6 +24,7 @@ static bool has_pieces(const Copy *c)
            count_of(&c->rows, c->tile) / unit <= SIDE;
 }
 
+/* Notes where the pieces of a tile are. As in _places.h, a tile at the edge has the first of these. */
 static void note_pieces(const Copy *c, int64_t *places)
 {
     const Side *rows = &c->rows;
@@ -41,7 +43,7 @@ static bool split_tile(Tile *t, const uint8_t *from, uint8_t *to, const uint8_t 
 {
     const Copy *c = t->copy;
     Worker *worker = t->worker;
-    if (!worker->isa->split || !is_split(c) || !has_pieces(c) || t->box.rows * c->width < LINE) return false;
+    if (!worker->isa->split || !has_few_columns(c) || !has_pieces(c) || t->box.rows * c->width < LINE) return false;
     if (worker->placed != c) note_pieces(c, worker->places[0]), worker->placed = c;
     t->box.column_out = c->loop[c->along].out, t->box.next = next;
     worker->isa->split(&t->box, worker->places[0], from, to, worker->stream);
