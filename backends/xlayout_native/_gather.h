@@ -106,11 +106,7 @@ static void run_compound(Worker *worker, const Copy *c, const int64_t *at, const
     }
     Tile t = {.copy = c, .worker = worker};
     const uint8_t *start = to + c->to;
-    from = input_at(c, at, from), to += c->to;
-    for (int k = 0; k < c->rank; k++) {
-        t.extent[k] = min(c->tile[k], c->loop[k].n - at[k]);
-        to += at[k] * c->loop[k].out;
-    }
+    from = input_at(c, at, from), to = place_tile(&t, at, to);
     t.box = (Box){.width = c->width, .batch = 1, .rows = count_of(&c->rows, t.extent),
                   .columns = count_of(&c->columns, t.extent), .row_in = c->loop[c->rank - 1].in,
                   .row_out = c->width, .column_in = c->width, .column_out = c->staged[c->along]};

@@ -43,6 +43,18 @@ static const uint8_t *input_at(const Copy *c, const int64_t *at, const uint8_t *
     return from;
 }
 
+/* Notes how large a tile is, and returns where it goes. */
+static uint8_t *place_tile(Tile *t, const int64_t *at, uint8_t *to)
+{
+    const Copy *c = t->copy;
+    to += c->to;
+    for (int k = 0; k < c->rank; k++) {
+        t->extent[k] = min(c->tile[k], c->loop[k].n - at[k]);
+        to += at[k] * c->loop[k].out;
+    }
+    return to;
+}
+
 /* How the squares of a transpose are packed: not unless their lines take more than half of a set, since each is read in
  * four parts. By lanes, columns are not made in order, which is slower if they are written into one set of a cache;
  * `to` is NULL if they cannot be: if they are streamed, or staged. */
@@ -139,12 +151,9 @@ static void run_tile(Worker *worker, const Copy *c, const int64_t *at, const uin
     Tile t = {.copy = c, .worker = worker, .batch = -1, .kernel = isa->kernels[c->kind]};
     const int last = c->rank - 1, along = c->along;
     const uint8_t *start = to + c->to;
-    from = input_at(c, at, from), to += c->to;
-    for (int k = last; k >= 0; k--) {
-        t.extent[k] = min(c->tile[k], c->loop[k].n - at[k]);
-        to += at[k] * c->loop[k].out;
-        if (k != along && k != last && t.batch < 0) t.batch = k;
-    }
+    from = input_at(c, at, from), to = place_tile(&t, at, to);
+    for (int k = last - 1; k >= 0 && t.batch < 0; k--)
+        if (k != along) t.batch = k;
     if (c->kind == TRANSPOSE) {
         choose_transpose(&t, at, from, start);
     } else if (worker->stream) {
