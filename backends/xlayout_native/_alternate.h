@@ -2,8 +2,12 @@
  *
  * `stack(xs, axis=-1)` is one. As separate copies, each would write a few bytes of every line of the result; so
  * each line would go to memory and back once for every source. Here a tile has a run of every source, side by
- * side in the thread's own memory; from there on they are the rows of a matrix.
+ * side in the thread's own memory; from there on they are the rows of a matrix. Where a vector is a line, a few sources
+ * are read where they are (_several.h).
  */
+
+enum { SEVERAL_TILE = 1 << 16 }; /* bytes of a tile that is made directly */
+_Static_assert(2 * SEVERAL_TILE <= CARRY_LINES * LINE && LINE + SEVERAL_TILE <= STAGE, "or is staged, by other kernels");
 
 static bool have_same_steps(const Copy *a, const Copy *b)
 {
@@ -29,6 +33,15 @@ static int count_alternating(const Copy *c, int most, bool joined)
 
 /* Whether copies that run together are of elements, not of blocks. */
 static bool alternate(const Copy *c) { return c->width < LINE; }
+
+/* Whether there are kernels for so many, of such elements. */
+static bool are_several(const Copy *c)
+{
+    return c->together <= SEVERAL && c->width <= 16 && !(c->width & (c->width - 1));
+}
+
+/* Bytes of a tile: it is staged in L1, unless it is made directly. */
+static int64_t room_for(const Copy *c) { return makes_lines() && !c->cached && are_several(c) ? SEVERAL_TILE : STAGED; }
 
 /* Where a copy in a group reads, and where it writes, at this step of its loop. */
 static const uint8_t *source_at(const Copy *c, uint8_t *const *pointers, int64_t step)
@@ -91,6 +104,23 @@ static bool run_pair(const Worker *worker, const Plan *plan, const Copy *c, Box 
     return kernel;
 }
 
+/* A few of them directly, past the caches. */
+static bool run_several(const Worker *worker, const Plan *plan, const Copy *c, const Box *b, int64_t step,
+                        uint8_t *const *pointers)
+{
+    const Several kernel = c->joined ? worker->isa->join : worker->isa->deal;
+    const int64_t bytes = (c->joined ? b->columns : b->rows) * b->width;
+    if (!kernel || !worker->stream || !are_several(c) || bytes < LINE) return false;
+    const uint8_t *from = source_at(c, pointers, step);
+    uint8_t *to = target_at(plan, c, pointers, step);
+    int64_t places[SEVERAL];
+    for (int p = 0; p < c->together; p++)
+        places[p] = c->joined ? distance(from, source_at(c + p, pointers, step))
+                              : distance(to, target_at(plan, c + p, pointers, step));
+    kernel(b, places, from, to);
+    return true;
+}
+
 /* What was made is written in as many parts as there are sources, while the next run of each is fetched. */
 static void join_elements(Worker *worker, const Plan *plan, const Copy *c, const Box *b, int64_t step,
                           uint8_t *const *pointers)
@@ -129,5 +159,6 @@ static void run_alternating(Worker *worker, const Plan *plan, const Copy *c, int
     if (c->joined) b.rows = c->together, b.columns = n, b.row_in = pitch, b.column_out = c->loop[0].out;
     else b.rows = n, b.columns = c->together, b.row_in = c->loop[0].in, b.column_out = pitch;
     if (c->together == 2 && run_pair(worker, plan, c, b, step, pointers)) return;
+    if (run_several(worker, plan, c, &b, step, pointers)) return;
     (c->joined ? join_elements : deal_elements)(worker, plan, c, &b, step, pointers);
 }

@@ -26,6 +26,7 @@
  *     _narrow.h     of transposes with rows of a few elements
  *     _dense.h      of results that may start anywhere, with lines spliced from two vectors
  *     _split.h      of such results made of rows of a few elements
+ *     _several.h    of elements of several sources that alternate in one result, and the inverse
  *     _neon.h     the instructions that they use, on ARM
  *     _isa.h      the kernels of each instruction set, and the choice between them
  *     _squares.h  a tile of a transpose, square by square

@@ -45,13 +45,13 @@ static void group_copies(Copy *c, bool joined)
         row += c[p].width, room += c[p].tile[0] * c[p].width;
     }
     int64_t rows = max(room / row, 1);
-    if (alternate(c)) rows = min(c->loop[0].n, round_to_lines(max(STAGED / row, 1), c->width));
+    if (alternate(c)) rows = min(c->loop[0].n, round_to_lines(max(room_for(c) / row, 1), c->width));
     for (int p = 0; p < c->together; p++) {
         c[p].tile[0] = rows;
         c[p].count = c[p].tiles[0] = (c->loop[0].n + rows - 1) / rows;
         if (p) c[p].count = c[p].windows = 0;
     }
-    c->window[0] = alternate(c) ? min(WINDOW / STAGED, c->count) : 1;
+    c->window[0] = alternate(c) ? min(WINDOW / room_for(c), c->count) : 1;
     c->windows = (c->count + c->window[0] - 1) / c->window[0];
 }
 

@@ -106,6 +106,9 @@ typedef void (*PutBlock)(uint8_t *to, const uint8_t *from, int64_t count, const 
 /* Splits short rows, which a table has in pieces, into long ones, a line at least, through the caches or past them. */
 typedef void (*Split)(const Box *, const int64_t *places, const uint8_t *from, uint8_t *to, bool stream);
 
+/* Joins or deals elements of a few sources, or results, of a line and more, which a table has; past the caches. */
+typedef void (*Several)(const Box *, const int64_t *places, const uint8_t *from, uint8_t *to);
+
 typedef struct {
     const char *name;
     Kernel kernels[KINDS];
@@ -113,6 +116,7 @@ typedef struct {
     Kernel dense[KINDS];                      /* of dense copies, to any address; or NULL */
     Kernel unaligned[KINDS];                  /* of long rows, each to any address; or NULL */
     Split split;                              /* or NULL */
+    Several join, deal;                       /* or NULL */
     int64_t narrowest;                        /* bytes of a block that `unaligned` takes, at least */
     PutBlock block;                           /* or NULL */
     Turn turn[5];                             /* by log2 of the width; or NULL */
@@ -122,11 +126,12 @@ typedef struct {
 
 static const Isa PLAIN = {
     "plain", {plain_runs, plain_blocks, plain_zip, plain_unzip, plain_transpose},
-    {NULL}, {NULL}, {NULL}, NULL, 0, NULL, {NULL}, false, NULL,
+    {NULL}, {NULL}, {NULL}, NULL, NULL, NULL, 0, NULL, {NULL}, false, NULL,
 };
 
 static Turn turn_of(const Isa *isa, const Copy *c) { return isa->turn[__builtin_ctzll((uint64_t)c->width)]; }
 
+enum { SEVERAL = 8 }; /* most sources, or results, whose elements alternate, that are joined or dealt to directly */
 enum { NARROW = 15 }; /* most elements in the short rows of a narrow transpose */
 
 /* Elements of this width from which a row is too long for the tables of _narrow.h, in vectors of so many lanes. */
@@ -215,14 +220,14 @@ static const uint8_t PLACES[48] = {
 #include "_lanes.h"
 #undef TARGET
 
-#define VECTORS(NAME, L, DENSE, LONG_ROWS, SPLIT, NARROWEST, TURN_1, WHOLE_LINES)                  \
+#define VECTORS(NAME, L, DENSE, LONG_ROWS, SPLIT, JOIN, DEAL, NARROWEST, TURN_1, WHOLE_LINES)                  \
     {NAME, {plain_runs, blocks##L, zip##L, unzip##L, transpose##L},                                \
      {stream_runs##L, stream_blocks##L, stream_zip##L, stream_unzip##L, NULL}, DENSE, LONG_ROWS,   \
-     SPLIT, NARROWEST, block##L,                                                                   \
+     SPLIT, JOIN, DEAL, NARROWEST, block##L,                                                                   \
      {TURN_1##L, turn_2##L, turn_4##L, turn_8##L, turn_16##L}, WHOLE_LINES, write##L}
 #define THESE(...) {__VA_ARGS__}
 #define SMALLER_THAN_LINES(NAME, L)                                                                \
-    VECTORS(NAME, L, THESE(NULL), THESE(NULL, blocks_unaligned##L), NULL, LINE, turn_1, false)
+    VECTORS(NAME, L, THESE(NULL), THESE(NULL, blocks_unaligned##L), NULL, NULL, NULL, LINE, turn_1, false)
 #ifdef __x86_64__
 #define TARGET __attribute__((target("avx2")))
 #define LANES 2
@@ -239,8 +244,8 @@ static const Isa SSSE3 = SMALLER_THAN_LINES("ssse3", _1);
 static const Isa AVX2 = SMALLER_THAN_LINES("avx2", _2);
 #define AVX512_WITH(NAME, TURN_1)                                                                  \
     VECTORS(NAME, _4, THESE(NULL, NULL, zip_dense, unzip_dense),                                   \
-            THESE(NULL, blocks_unaligned_4, zip_unaligned, unzip_unaligned, narrow_unaligned), split_pieces, 8,   \
-            TURN_1, true)
+            THESE(NULL, blocks_unaligned_4, zip_unaligned, unzip_unaligned, narrow_unaligned), split_pieces,      \
+            join_several, deal_several, 8, TURN_1, true)
 static const Isa AVX512 = AVX512_WITH("avx512", turn_1);
 static const Isa AVX512_VBMI = AVX512_WITH("avx512vbmi", turn_bytes);
 #undef AVX512_WITH

@@ -204,6 +204,7 @@ KERNEL(stream_unzip, unzip_to, true)
 #if LANES == 4
 #include "_dense.h"
 #include "_split.h"
+#include "_several.h"
 #endif
 
 #undef KERNEL

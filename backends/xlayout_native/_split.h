@@ -17,7 +17,8 @@ INLINE void prefetch_pieces(const uint8_t *from, const uint8_t *next, const int6
 }
 
 /* Without a table, pieces follow one another, and the last need not be whole. */
-INLINE void split_rows(const Box *b, const int64_t *places, const uint8_t *from, uint8_t *to, bool stream, int n)
+INLINE void split_rows(const Box *b, const int64_t *places, Places columns, const uint8_t *from, uint8_t *to,
+                       bool stream, int n)
 {
     const int width = (int)b->width;
     const int64_t count = b->rows * width, last = count - LINE;
@@ -27,7 +28,7 @@ INLINE void split_rows(const Box *b, const int64_t *places, const uint8_t *from,
         __m512i v[NARROW], made[NARROW];
         Dense d[NARROW];
         int64_t at = 0;
-        for (int j = 0; stream && j < n; j++) begin_dense(&d[j], to + j * b->column_out);
+        for (int j = 0; stream && j < n; j++) begin_dense(&d[j], to + place(columns, j));
         for (; at < count; at += LINE) {
             const int64_t here = min(at, last), piece = here / 16;
             int64_t lanes[4];
@@ -41,14 +42,14 @@ INLINE void split_rows(const Box *b, const int64_t *places, const uint8_t *from,
             if (stream && at > last) break;
             for (int j = 0; j < n; j++) {
                 if (stream) put_dense(&d[j], made[j], LINE, width);
-                else STORE(to + j * b->column_out + here, made[j]);
+                else STORE(to + place(columns, j) + here, made[j]);
             }
         }
         for (int j = 0; stream && j < n; j++) end_dense(&d[j], &made[j], at < count, count - at);
     }
 }
 
-#define CASE(n) split_rows(b, NULL, from, to, true, n)
+#define CASE(n) split_rows(b, NULL, every(b->column_out), from, to, true, n)
 TARGET static void narrow_unaligned(const Box *b, const uint8_t *from, uint8_t *to)
 {
     if (b->rows * b->width < LINE) transpose_2(b, from, to);
@@ -57,8 +58,8 @@ TARGET static void narrow_unaligned(const Box *b, const uint8_t *from, uint8_t *
 #undef CASE
 
 /* At least four pieces; and there must be a next box. */
-#define STREAMED_CASE(n) split_rows(b, places, from, to, true, n)
-#define CACHED_CASE(n) split_rows(b, places, from, to, false, n)
+#define STREAMED_CASE(n) split_rows(b, places, every(b->column_out), from, to, true, n)
+#define CACHED_CASE(n) split_rows(b, places, every(b->column_out), from, to, false, n)
 TARGET static void split_pieces(const Box *b, const int64_t *places, const uint8_t *from, uint8_t *to, bool stream)
 {
     if (stream) EACH_NUMBER(b->columns, STREAMED_CASE)

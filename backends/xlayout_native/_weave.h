@@ -72,12 +72,10 @@ INLINE void N(unweave)(int width, VEC x, VEC y, VEC *low, VEC *high)
 
 /* -- zip and unzip ------------------------------------------------------------------------------- */
 
-/* Loads a vector from each of `ways` rows and interleaves them, in log2(ways) rounds that pair row i with row i
- * + ways/2. */
-INLINE void N(zip_vectors)(VEC *v, const uint8_t *from, int64_t row_in, int ways, int width)
+/* Interleaves vectors, in log2(ways) rounds that pair number i with i + ways/2. */
+INLINE void N(zip_loaded)(VEC *v, int ways, int width)
 {
     VEC w[8];
-    for (int k = 0; k < ways; k++) v[k] = LOAD(from + k * row_in);
     for (int round = ways; round > 1; round /= 2) {
         for (int k = 0; k < ways / 2; k++) {
             VEC low, high;
@@ -86,6 +84,13 @@ INLINE void N(zip_vectors)(VEC *v, const uint8_t *from, int64_t row_in, int ways
         }
         for (int k = 0; k < ways; k++) v[k] = w[k];
     }
+}
+
+/* Loads a vector from each of `ways` rows and interleaves them. */
+INLINE void N(zip_vectors)(VEC *v, const uint8_t *from, int64_t row_in, int ways, int width)
+{
+    for (int k = 0; k < ways; k++) v[k] = LOAD(from + k * row_in);
+    N(zip_loaded)(v, ways, width);
 }
 
 /* The inverse: takes vectors from one row of groups apart into a vector of each of `ways` rows. */

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from tests.native.oracle import Buffer, Move, same
+import xlayout_native
+from tests.native.oracle import Buffer, Move, expect, same
 
 pytestmark = pytest.mark.usefixtures("isa", "thresholds")
 
@@ -46,6 +49,48 @@ def test_elements_dealt_to_several_results(n: int, ways: int, itemsize: int, thr
         source = Buffer((n * ways + 4) * itemsize, shift=shift, fill=np.random.default_rng(n))
         results = [Buffer((n + 3) * itemsize, shift=shift * p % 64) for p in range(ways)]
         same(dealt(n, ways, 4, 3), itemsize, [source], results, threads=threads)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.integers(2, 9),
+    st.one_of(st.integers(1, 200), st.integers(1, 40_000)),
+    st.sampled_from((1, 2, 4, 8, 16)),
+    st.lists(st.integers(0, 63), min_size=10, max_size=10),
+    st.booleans(),
+)
+def test_any_few(ways: int, n: int, itemsize: int, shifts: list[int], join: bool) -> None:
+    """In one tile or in several, with a last one of any size."""
+    size = n // itemsize + 1
+    whole = Buffer(size * ways * itemsize, shift=shifts[9], fill=np.random.default_rng(n))
+    each = [
+        Buffer(size * itemsize, shift=by, fill=np.random.default_rng(by)) for by in shifts[:ways]
+    ]
+    if join:
+        same(joined(size, ways, 0, 0), itemsize, each, [whole])
+    else:
+        same(dealt(size, ways, 0, 0), itemsize, [whole], each)
+
+
+@pytest.mark.parametrize("ways", [3, 8])
+@pytest.mark.parametrize("join", [False, True], ids=["dealt", "joined"])
+def test_a_plan_outlives_the_choice_of_kernels(ways: int, join: bool) -> None:
+    """Tiles that some kernels make directly are small enough for the stage of the others."""
+    n = 70_001
+    moves = joined(n, ways, 0, 0) if join else dealt(n, ways, 0, 0)
+    whole, each = Buffer(n * ways, fill=np.random.default_rng(0)), [Buffer(n) for _ in range(ways)]
+    for k, x in enumerate(each):
+        x.bytes[:] = k
+    sources, targets = (each, [whole]) if join else ([whole], each)
+    wanted = [Buffer(y.bytes.size) for y in targets]
+    expect(moves, 1, sources, wanted)
+    plan = xlayout_native.prepare(moves, 1, len(sources), len(targets))
+    for other in xlayout_native.get_isas():
+        xlayout_native.set_isa(other)
+        for y in targets:
+            y.bytes[:] = 0
+        xlayout_native.run(plan, 2, *(b.address for b in (*sources, *targets)))
+        assert [y.bytes.tobytes() for y in targets] == [y.bytes.tobytes() for y in wanted]
 
 
 def test_both_and_what_is_neither_in_one_plan() -> None:
