@@ -34,11 +34,11 @@ static int count_alternating(const Copy *c, int most, bool joined)
 /* Whether copies that run together are of elements, not of blocks. */
 static bool alternate(const Copy *c) { return c->width < LINE; }
 
+/* Whether zips and transposes take elements of this width. */
+static bool is_width(int64_t width) { return width <= 16 && !(width & (width - 1)); }
+
 /* Whether there are kernels for so many, of such elements. */
-static bool are_several(const Copy *c)
-{
-    return c->together <= SEVERAL && c->width <= 16 && !(c->width & (c->width - 1));
-}
+static bool are_several(const Copy *c) { return c->together <= SEVERAL && is_width(c->width); }
 
 /* Bytes of a tile: it is staged in L1, unless it is made directly. */
 static int64_t room_for(const Copy *c) { return makes_lines() && !c->cached && are_several(c) ? SEVERAL_TILE : STAGED; }
@@ -56,7 +56,7 @@ static uint8_t *target_at(const Plan *plan, const Copy *c, uint8_t *const *point
 
 static Kind kind_of_elements(const Box *b)
 {
-    return b->width <= 16 && !(b->width & (b->width - 1)) ? kind_of_box(b) : BLOCKS;
+    return is_width(b->width) ? kind_of_box(b) : BLOCKS;
 }
 
 /* The kernel that makes the target from the sources directly; NULL if there is none. */

@@ -120,9 +120,10 @@ static void run_compound(Worker *worker, const Copy *c, const int64_t *at, const
         t.box.row_in = apart(t.box.columns * c->width);
         gather_rows(&t, from, t.box.columns * c->width, worker->carry, t.box.row_in, next);
         from = worker->carry;
-        if (worker->stream && worker->isa->split && has_few_columns(c)) {
+        const Kernel direct = worker->stream ? worker->isa->unaligned[TRANSPOSE] : NULL;
+        if (direct && is_narrow(c)) {
             t.box.column_out = c->loop[c->along].out;
-            worker->isa->unaligned[TRANSPOSE](&t.box, from, to);
+            direct(&t.box, from, to);
             return;
         }
     } else if (min(t.box.rows, t.box.columns) >= LINE / c->width) {

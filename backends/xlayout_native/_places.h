@@ -4,18 +4,10 @@
  * transpose. What is left for _gather.h is too small for squares.
  */
 
-/* Notes where the steps of a side are in a tile, and for prefetching some more. In a tile at the edge, which has fewer,
- * they are the first of these: only the outermost loop with several steps is cut. */
+/* Notes where the steps of a side are in a tile, and for prefetching some more. */
 static void note_places(const Copy *c, const Side *side, bool out, int64_t *places)
 {
-    int64_t count = 1;
-    places[0] = 0;
-    for (int j = 0; j < side->count; j++) {
-        const Loop *loop = &c->loop[side->loop[j]];
-        const int64_t all = count * c->tile[side->loop[j]];
-        for (int64_t k = count; k < all; k++) places[k] = places[k - count] + (out ? loop->out : loop->in);
-        count = all;
-    }
+    const int64_t count = note_steps(c, side, out, 1, places);
     for (int64_t k = count; k < count + LINE; k++) places[k] = places[count - 1];
 }
 

@@ -75,8 +75,8 @@ static bool is_run(const Copy *c)
 static bool is_narrow(const Copy *c)
 {
     const Loop *row = &c->loop[c->rank - 1], *column = &c->loop[c->along];
-    return column->n < table_limit(c->width, LINE / 16) && row->in == column->n * c->width &&
-           c->tile[c->rank - 1] * c->width >= LONG;
+    return c->columns.count == 1 && c->tile[c->along] == column->n && column->n < table_limit(c->width, LINE / 16) &&
+           row->in == column->n * c->width && count_of(&c->rows, c->tile) * c->width >= LONG;
 }
 
 /* Whether tiles of a transpose begin at multiples of a line of its rows. Any loop of these may be cut. */
