@@ -3,7 +3,7 @@
  * `stack(xs, axis=-1)` is one. As separate copies, each would write a few bytes of every line of the result; so
  * each line would go to memory and back once for every source. Here a tile has a run of every source, side by
  * side in the thread's own memory; from there on they are the rows of a matrix. Where a vector is a line, a few sources
- * are read where they are (_several.h).
+ * are read, or written, where they are (_join.h, _split.h).
  */
 
 enum { SEVERAL_TILE = 1 << 16 }; /* bytes of a tile that is made directly */
@@ -69,8 +69,6 @@ static Kernel direct_kernel(const Worker *worker, const Box *b, const uint8_t *t
     const bool whole = apart % LINE == 0 && (uintptr_t)to % LINE % (uintptr_t)step == 0;
     return (whole ? worker->isa->streaming : worker->isa->unaligned)[kind];
 }
-
-static int64_t distance(const uint8_t *from, const uint8_t *to) { return (int64_t)((uintptr_t)to - (uintptr_t)from); }
 
 /* Whether a run of so many bytes is written past the caches. */
 static bool streams_run(const Worker *worker, int64_t bytes)

@@ -7,6 +7,7 @@
 
 enum {
     VECTOR = 16,           /* bytes of the smallest vector */
+    LONG = 16 * LINE,      /* bytes of a row from which its first and last line may be written in parts */
     COMPOUND = 1 << 16,    /* bytes of a tile */
     COMPOUND_IN = 256,     /* bytes of each of its rows in the input, if there are rows enough */
     COMPOUND_ROW = 1024,   /* bytes from which a row takes in no further loop, */
@@ -114,6 +115,34 @@ static void find_sides(Copy *c)
         for (int64_t enough = LINE; enough >= SHORTEST; enough /= 2)
             if (extend_both(c, true, enough, any_order) || extend_both(c, false, enough, any_order)) return;
     reset_sides(c);
+}
+
+/* Whether it has few columns, contiguous in the input, so that its long rows are split from pieces. */
+static bool is_split(const Copy *c)
+{
+    const Loop *row = &c->loop[c->rank - 1], *column = &c->loop[c->along];
+    return c->rows.count > 1 && c->columns.count == 1 && column->n < table_limit(c->width, LINE / VECTOR) &&
+           row->in == column->n * c->width && row->n * c->width % VECTOR == 0 && bytes_of_side(c, &c->rows) >= LONG;
+}
+
+/* The inverse: whether it has few rows, to be merged from pieces into results that follow one another. All loops that
+ * do so are then columns. Not if it is read in order, and can be written directly or is in the caches. */
+static bool find_merged(Copy *c)
+{
+    const int last = c->rank - 1;
+    const Loop *row = &c->loop[last], *column = &c->loop[c->along];
+    const int64_t piece = column->n * c->width;
+    int64_t bytes = row->n * piece;
+    if (c->kind == RUNS || c->kind == BLOCKS || c->width > VECTOR || row->n > SEVERAL || piece % VECTOR ||
+        column->out != row->n * c->width || bytes > L1_SHARE)
+        return false;
+    Side columns = {1, {c->along}};
+    for (int k = last - 1; k >= 0 && (k == c->along || c->loop[k].out == bytes); k--)
+        if (k != c->along) columns.loop[columns.count++] = k, bytes *= c->loop[k].n;
+    const bool in_order = row->in == piece && c->loop[columns.loop[1]].in == row->n * piece;
+    if (columns.count == 1 || bytes < LONG || (in_order && (c->lines || c->cached))) return false;
+    c->rows = (Side){1, {last}}, c->columns = columns;
+    return true;
 }
 
 /* Elements along a side of a tile, of which each loop has so many steps. */

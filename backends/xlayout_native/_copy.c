@@ -24,14 +24,14 @@
  *     _weave.h      of zips and unzips
  *     _turn.h       of transposes
  *     _narrow.h     of transposes with rows of a few elements
- *     _dense.h      of results that may start anywhere, with lines spliced from two vectors
- *     _split.h      of such results made of rows of a few elements
- *     _several.h    of elements of several sources that alternate in one result, and the inverse
+ *     _dense.h    of pairs in short rows, with lines of the result spliced from two vectors
+ *     _join.h     of elements of a few rows, or sources, that alternate in one result,
+ *     _split.h      and the inverse
  *     _neon.h     the instructions that they use, on ARM
  *     _isa.h      the kernels of each instruction set, and the choice between them
  *     _squares.h  a tile of a transpose, square by square
  *     _tiles.h    any tile, run by one thread
- *     _pieces.h   a tile of a compound transpose, from pieces of short rows,
+ *     _pieces.h   a tile of a compound transpose, from pieces of its rows,
  *     _places.h     by squares,
  *     _gather.h     or from rows that are first gathered
  *     _alternate.h  elements that alternate between several results or sources

@@ -5,8 +5,8 @@
  * into the stage, from where each column goes to its place.
  */
 
-_Static_assert(2 * COMPOUND <= CARRY_LINES * LINE, "rows must fit where other transposes carry lines");
-_Static_assert(LINE + 2 * COMPOUND <= STAGE, "a stage must hold their columns; either is at most doubled by gaps");
+_Static_assert((int)COMPOUND <= TILE && 2 * TILE <= CARRY_LINES * LINE, "rows must fit where other transposes carry lines");
+_Static_assert(LINE + 2 * TILE <= STAGE, "a stage must hold their columns; either is at most doubled by gaps");
 _Static_assert((LINE - 1) * (WIDE_BYTES + LINE) <= CARRY_LINES * LINE, "and the rest of a wide one, too few for a square");
 
 enum { SHORT_BLOCK = 256 }; /* bytes of pieces and segments up to which they are copied as blocks */
@@ -105,12 +105,17 @@ static void run_compound(Worker *worker, const Copy *c, const int64_t *at, const
         return;
     }
     Tile t = {.copy = c, .worker = worker};
-    const uint8_t *start = to + c->to;
+    const uint8_t *start = to + c->to, *source = from;
+    uint8_t *target = to;
     from = input_at(c, at, from), to = place_tile(&t, at, to);
     t.box = (Box){.width = c->width, .batch = 1, .rows = count_of(&c->rows, t.extent),
                   .columns = count_of(&c->columns, t.extent), .row_in = c->loop[c->rank - 1].in,
                   .row_out = c->width, .column_in = c->width, .column_out = c->staged[c->along]};
-    if (split_tile(&t, from, to, next)) return;
+    if (make_of_pieces(&t, from, to, next)) return;
+    if (c->merged) { /* its columns are not contiguous in the input */
+        run_tile(worker, c, at, source, target, next);
+        return;
+    }
     if (find_squares(&t, at, start)) {
         turn_directly(&t, at, from, to, next);
         return;

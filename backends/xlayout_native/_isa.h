@@ -103,8 +103,17 @@ static inline void close_seam(const Seam *s)
  * Meanwhile as much is prefetched from `upcoming` on. */
 typedef void (*PutBlock)(uint8_t *to, const uint8_t *from, int64_t count, const uint8_t *upcoming, Seam *);
 
-/* Splits short rows, which a table has in pieces, into long ones, a line at least, through the caches or past them. */
-typedef void (*Split)(const Box *, const int64_t *places, const uint8_t *from, uint8_t *to, bool stream);
+/* Pieces of rows: where each begins, in the first row. */
+typedef struct {
+    const int64_t *at;
+    int64_t bytes;
+    const int64_t *ahead; /* where lines of the next tile are, in the order in which they lie, */
+    int64_t lines, step;  /* how many, and how many of them are prefetched for each line of a row */
+} Pieces;
+
+/* Splits short rows into long ones, or merges these. One side is read in pieces, and is a line at least. Through the
+ * caches or past them. */
+typedef void (*Reshape)(const Box *, const Pieces *, const uint8_t *from, uint8_t *to, bool stream);
 
 /* Joins or deals elements of a few sources, or results, of a line and more, which a table has; past the caches. */
 typedef void (*Several)(const Box *, const int64_t *places, const uint8_t *from, uint8_t *to);
@@ -115,7 +124,7 @@ typedef struct {
     Kernel streaming[KINDS];                  /* with streaming stores of whole lines; or NULL */
     Kernel dense[KINDS];                      /* of dense copies, to any address; or NULL */
     Kernel unaligned[KINDS];                  /* of long rows, each to any address; or NULL */
-    Split split;                              /* or NULL */
+    Reshape split, merge;                     /* or NULL */
     Several join, deal;                       /* or NULL */
     int64_t narrowest;                        /* bytes of a block that `unaligned` takes, at least */
     PutBlock block;                           /* or NULL */
@@ -126,16 +135,11 @@ typedef struct {
 
 static const Isa PLAIN = {
     "plain", {plain_runs, plain_blocks, plain_zip, plain_unzip, plain_transpose},
-    {NULL}, {NULL}, {NULL}, NULL, NULL, NULL, 0, NULL, {NULL}, false, NULL,
+    {NULL}, {NULL}, {NULL}, NULL, NULL, NULL, NULL, 0, NULL, {NULL}, false, NULL,
 };
 
 static Turn turn_of(const Isa *isa, const Copy *c) { return isa->turn[__builtin_ctzll((uint64_t)c->width)]; }
 
-enum { SEVERAL = 8 }; /* most sources, or results, whose elements alternate, that are joined or dealt to directly */
-enum { NARROW = 15 }; /* most elements in the short rows of a narrow transpose */
-
-/* Elements of this width from which a row is too long for the tables of _narrow.h, in vectors of so many lanes. */
-static inline int64_t table_limit(int64_t width, int lanes) { return max(16 / width, 2 * lanes); }
 
 static bool intel; /* whether the processor is one of Intel's */
 
@@ -220,14 +224,14 @@ static const uint8_t PLACES[48] = {
 #include "_lanes.h"
 #undef TARGET
 
-#define VECTORS(NAME, L, DENSE, LONG_ROWS, SPLIT, JOIN, DEAL, NARROWEST, TURN_1, WHOLE_LINES)                  \
+#define VECTORS(NAME, L, DENSE, LONG_ROWS, SPLIT, MERGE, JOIN, DEAL, NARROWEST, TURN_1, WHOLE_LINES)           \
     {NAME, {plain_runs, blocks##L, zip##L, unzip##L, transpose##L},                                \
      {stream_runs##L, stream_blocks##L, stream_zip##L, stream_unzip##L, NULL}, DENSE, LONG_ROWS,   \
-     SPLIT, JOIN, DEAL, NARROWEST, block##L,                                                                   \
+     SPLIT, MERGE, JOIN, DEAL, NARROWEST, block##L,                                                 \
      {TURN_1##L, turn_2##L, turn_4##L, turn_8##L, turn_16##L}, WHOLE_LINES, write##L}
 #define THESE(...) {__VA_ARGS__}
 #define SMALLER_THAN_LINES(NAME, L)                                                                \
-    VECTORS(NAME, L, THESE(NULL), THESE(NULL, blocks_unaligned##L), NULL, NULL, NULL, LINE, turn_1, false)
+    VECTORS(NAME, L, THESE(NULL), THESE(NULL, blocks_unaligned##L), NULL, NULL, NULL, NULL, LINE, turn_1, false)
 #ifdef __x86_64__
 #define TARGET __attribute__((target("avx2")))
 #define LANES 2
@@ -244,8 +248,8 @@ static const Isa SSSE3 = SMALLER_THAN_LINES("ssse3", _1);
 static const Isa AVX2 = SMALLER_THAN_LINES("avx2", _2);
 #define AVX512_WITH(NAME, TURN_1)                                                                  \
     VECTORS(NAME, _4, THESE(NULL, NULL, zip_dense, unzip_dense),                                   \
-            THESE(NULL, blocks_unaligned_4, zip_unaligned, unzip_unaligned, narrow_unaligned), split_pieces,      \
-            join_several, deal_several, 8, TURN_1, true)
+            THESE(NULL, blocks_unaligned_4, zip_unaligned, unzip_unaligned, narrow_unaligned), \
+            split_pieces, merge_pieces, join_several, deal_several, 8, TURN_1, true)
 static const Isa AVX512 = AVX512_WITH("avx512", turn_1);
 static const Isa AVX512_VBMI = AVX512_WITH("avx512vbmi", turn_bytes);
 #undef AVX512_WITH

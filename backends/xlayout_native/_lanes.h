@@ -203,8 +203,8 @@ KERNEL(stream_zip, zip_to, true)
 KERNEL(stream_unzip, unzip_to, true)
 #if LANES == 4
 #include "_dense.h"
+#include "_join.h"
 #include "_split.h"
-#include "_several.h"
 #endif
 
 #undef KERNEL

@@ -3,6 +3,11 @@
  * `normalise` and `kind_of` settle the loops and the kind; _plan.h derives the other fields from those.
  */
 
+enum {
+    SEVERAL = 8, /* most rows, sources or results whose elements alternate, that are joined or dealt to directly */
+    NARROW = 15, /* most elements in the short rows of a narrow transpose */
+};
+
 typedef enum { RUNS, BLOCKS, ZIP, UNZIP, TRANSPOSE, KINDS } Kind;
 
 typedef struct { int64_t n, in, out; } Loop; /* strides in bytes */
@@ -27,6 +32,7 @@ typedef struct {
     int64_t segment;              /* bytes of a full tile that are contiguous in the output */
     int outside;                  /* loops from segment to segment; the others are inside a segment */
     int64_t band;                 /* of a transpose: rows that are read across a tile before the next ones */
+    bool split, merged;           /* of a compound one with few columns, or few rows: see _pieces.h */
     bool wide;                    /* of a transpose: its tiles are too large for a stage: see _transpose.h */
     bool off_line;                /* of a compound one: the target is known not to begin on a line */
     bool cached;                  /* the plan's results are small enough to stay in the caches */
@@ -105,6 +111,9 @@ static bool is_zip(int64_t n, int64_t step, int64_t width)
 {
     return (n == 2 || n == 4 || n == 8) && step == n * width;
 }
+
+/* Elements of this width from which a row is too long for the tables of _narrow.h, in vectors of so many lanes. */
+static inline int64_t table_limit(int64_t width, int lanes) { return max(16 / width, 2 * lanes); }
 
 static Kind kind_of(const Copy *c)
 {

@@ -1,19 +1,14 @@
-/* _pieces: a tile of a compound transpose with few columns, as of patches whose pixels have three channels.
+/* _pieces: a tile of a compound transpose with few columns, or few rows, as of patches whose pixels have three
+ * channels.
  *
- * Its rows are contiguous in the output, but not in the input. There, the innermost loop of a row steps over short rows
- * that lie side by side, one element for each column; the others lead to more of these. A table says where pieces of
- * them are, from which the long rows are made at once, where they belong.
+ * In patches to images, rows are contiguous in the output, but not in the input. There, the innermost loop of a row
+ * steps over short rows that lie side by side, one element for each column; the others lead to more of these. A table
+ * says where pieces of them are, from which the long rows are made at once, where they belong. In images to patches, it
+ * says where pieces of the long rows are.
+ *
+ * Pieces are read in the order of the output, memory best in its own. So the lines of the next tile are prefetched
+ * meanwhile, in theirs.
  */
-
-static int64_t rows_of_piece(const Copy *c) { return max(16 / c->width, 1); }
-
-/* Whether its tiles consist of whole pieces, and not of too many. */
-static bool has_pieces(const Copy *c)
-{
-    const int64_t unit = rows_of_piece(c);
-    return c->loop[c->rank - 1].n % unit == 0 && c->tile[c->rank - 1] % unit == 0 &&
-           count_of(&c->rows, c->tile) / unit <= SIDE;
-}
 
 /* Notes where the steps of a side are in a tile: every one, or every `unit` of its first loop. In a tile at the edge,
  * which has fewer, they are the first of these: only the outermost loop with several steps is cut. Returns how many. */
@@ -30,17 +25,44 @@ static int64_t note_steps(const Copy *c, const Side *side, bool out, int64_t uni
     return count;
 }
 
-/* Makes such a tile; false if it is too small. */
-static bool split_tile(Tile *t, const uint8_t *from, uint8_t *to, const uint8_t *next)
+/* Notes where the lines of a tile are, in the order in which they lie; or some of them, if they are too many. Returns
+ * how many. */
+static int64_t note_lines(const Copy *c, int64_t *lines)
+{
+    int order[MAX_RANK], loops = 0, j = 0;
+    for (int k = 0; k < c->rank; k++) {
+        const int64_t step = magnitude(c->loop[k].in);
+        if (c->tile[k] == 1 || !step) continue;
+        int at = loops++;
+        for (; at > 0 && magnitude(c->loop[order[at - 1]].in) > step; at--) order[at] = order[at - 1];
+        order[at] = k;
+    }
+    int64_t bytes = c->width, count = 0;
+    for (; j < loops && c->loop[order[j]].in == bytes; j++) bytes *= c->tile[order[j]];
+    for (; count * LINE < min(bytes, SIDE * LINE); count++) lines[count] = count * LINE;
+    for (int64_t all; j < loops && (all = count * c->tile[order[j]]) <= SIDE; j++)
+        for (; count < all; count++) lines[count] = lines[count - all / c->tile[order[j]]] + c->loop[order[j]].in;
+    return count;
+}
+
+/* Makes a tile of which one side is read in pieces; false if it is too small, or there is no kernel. */
+static bool make_of_pieces(Tile *t, const uint8_t *from, uint8_t *to, const uint8_t *next)
 {
     const Copy *c = t->copy;
     Worker *worker = t->worker;
-    if (!worker->isa->split || !is_narrow(c) || !has_pieces(c) || t->box.rows * c->width < LINE) return false;
+    const Reshape kernel = c->split ? worker->isa->split : c->merged ? worker->isa->merge : NULL;
+    const Side *side = c->split ? &c->rows : &c->columns;
+    Pieces *p = &worker->pieces;
+    if (!kernel || count_of(side, t->extent) * c->width < LINE) return false;
     if (worker->placed != c) {
-        note_steps(c, &c->rows, false, rows_of_piece(c), worker->places[0]);
+        const int64_t piece = c->loop[c->along].n * c->width, all = count_of(side, c->tile) * c->width;
+        *p = (Pieces){.at = worker->places[0], .bytes = c->split ? VECTOR : min(piece & -piece, LINE),
+                      .ahead = worker->places[1], .lines = note_lines(c, worker->places[1])};
+        p->step = (p->lines * LINE + all - 1) / all;
+        note_steps(c, side, false, p->bytes / c->width, worker->places[0]);
         worker->placed = c;
     }
     t->box.column_out = c->loop[c->along].out, t->box.next = next;
-    worker->isa->split(&t->box, worker->places[0], from, to, worker->stream);
+    kernel(&t->box, p, from, to, worker->stream);
     return true;
 }

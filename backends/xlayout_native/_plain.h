@@ -42,6 +42,12 @@ typedef uint8_t __attribute__((vector_size(32), aligned(1), may_alias)) u256;
 
 static inline int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t max(int64_t a, int64_t b) { return a > b ? a : b; }
+/* Between addresses in whatever buffers. */
+static inline int64_t distance(const uint8_t *from, const uint8_t *to)
+{
+    return (int64_t)((uintptr_t)to - (uintptr_t)from);
+}
+
 static inline int64_t magnitude(int64_t x) { return x < 0 ? -x : x; }
 
 /* Prefetches the line that lies `by` bytes further on: to be used once (level 0), into L2 (2) or into L1 (3). It

@@ -8,8 +8,6 @@ enum {
     RUN = 1 << 16,                /* bytes from which a contiguous run is cut by bytes, not by loops */
     FEW_TILES = 8,                /* a cached result of two such tiles or more is cut into at least so many */
     STAGED = 1 << 14,             /* bytes of a tile that is staged first: it fits in L1 */
-    SHORT = 512,                  /* bytes up to which half a row of pairs is best written in order (dense) */
-    LONG = 16 * LINE,             /* bytes of a row from which its first and last line may be written in parts */
     WINDOW = 4 << 20,             /* bytes of the output in a window */
     /* Bytes of each row of the input in a window of a transpose, if its tiles have no more. With fewer, its pages are
      * returned to too often; with more, a thread waits longer for pages of a fresh result that another touches. */
@@ -102,9 +100,9 @@ static bool is_dense(const Copy *c)
     if (last < 2 || (c->kind != ZIP && c->kind != UNZIP) || c->width > 8) return false;
     const Loop *row = &c->loop[last], *column = &c->loop[c->along];
     const int64_t ways = c->kind == ZIP ? row->n : column->n, half = row->n * column->n / ways * c->width;
-    const int64_t step = c->kind == ZIP ? ways * c->width : half;
+    const int64_t step = c->kind == ZIP ? ways * c->width : half, run = c->kind == ZIP ? 2 * half : half;
     const bool line = half == LINE / 2 && (c->kind == UNZIP || row->in == half);
-    return ways == 2 && (line || half > LINE / 2) && half <= SHORT && column->out == step &&
+    return ways == 2 && (line || half > LINE / 2) && run < LONG && column->out == step &&
            c->loop[last - 2].out == 2 * half;
 }
 
@@ -163,7 +161,7 @@ static void order_by_input(Copy *c)
 /* Whether tiles that lie side by side read parts of the same pages. */
 static bool returns_to_pages(const Copy *c)
 {
-    if (c->kind != TRANSPOSE) return false;
+    if (c->kind != TRANSPOSE || c->merged) return false;
     for (int j = 0; j < c->columns.count; j++)
         if (c->tiles[c->columns.loop[j]] > 1) return true;
     return false;
@@ -220,12 +218,18 @@ static void prepare_copy(Copy *c, bool staged)
     c->kind = bytes ? RUNS : kind_of(c);
     if (c->kind == RUNS) order_by_input(c);
     find_sides(c);
+    c->split = makes_lines() && is_split(c), c->merged = false;
     if (is_compound(c)) c->kind = TRANSPOSE;
     c->wide = !staged && c->kind == TRANSPOSE; /* if its shape allows it */
     c->dense = is_dense(c);
     shape(c, true);
     c->aligned = c->kind == RUNS || is_aligned(c);
     c->lines = !staged && (c->aligned || c->dense || has_long_rows(c));
+    c->merged = makes_lines() && find_merged(c);
+    if (c->merged) {
+        c->kind = TRANSPOSE, c->split = c->dense = c->aligned = c->lines = false;
+        shape(c, true);
+    }
     c->gaps = has_gaps(c);
-    if (!c->lines && !c->gaps) shape(c, false);
+    if (!c->merged && !c->lines && !c->gaps) shape(c, false);
 }

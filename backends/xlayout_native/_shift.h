@@ -13,7 +13,7 @@ enum { /* bytes of a row from which cutting pays: of shorter rows, the parts cut
 /* How many steps of a loop lead from here to the first line, if the other loops go from line to line; else 0. */
 static int64_t steps_to_line(const Copy *c, int loop, bool out, uintptr_t address)
 {
-    if (c->kind != TRANSPOSE) return 0;
+    if (c->kind != TRANSPOSE || c->merged) return 0;
     const int64_t distance = (int64_t)(-address & (LINE - 1));
     const int64_t step = out ? c->loop[loop].out : c->loop[loop].in;
     if (!distance || step <= 0 || distance % step || c->loop[loop].n * step < (out ? WORTH_OUT : WORTH_IN))

@@ -20,6 +20,7 @@ typedef struct {
     uint8_t *stages[2]; /* the one being filled, and the one being written; or NULL */
     uint8_t *carry;     /* a line for each column of a transpose's tile; or the rows of a compound one */
     int64_t *places[2]; /* where the rows and columns of a compound one are, */
+    Pieces pieces;      /* the same, of rows that are merged */
     const Copy *placed; /* which is one of this copy */
     Pending pending;
 } Worker;

@@ -79,6 +79,14 @@ static bool is_narrow(const Copy *c)
            row->in == column->n * c->width && count_of(&c->rows, c->tile) * c->width >= LONG;
 }
 
+/* Whether it has few rows, contiguous in the output, in tiles of long columns. */
+static bool has_few_rows(const Copy *c)
+{
+    const Loop *row = &c->loop[c->rank - 1], *column = &c->loop[c->along];
+    return !is_compound(c) && c->tile[c->rank - 1] == row->n && row->n <= SEVERAL && column->out == row->n * c->width &&
+           c->tile[c->along] * column->out >= LONG;
+}
+
 /* Whether tiles of a transpose begin at multiples of a line of its rows. Any loop of these may be cut. */
 static bool cut_on_lines(const Copy *c)
 {
@@ -119,7 +127,7 @@ static void choose_transpose(Tile *t, const int64_t *at, const uint8_t *from, co
          compete(start, column_out, side, L1_WAYS)))
         t->turn = turn_of(worker->isa, c);
     if (!worker->stream || !worker->stages[0]) return;
-    if (worker->isa->unaligned[TRANSPOSE] && is_narrow(c)) {
+    if (worker->isa->unaligned[TRANSPOSE] && (is_narrow(c) || has_few_rows(c))) {
         t->kernel = worker->isa->unaligned[TRANSPOSE], t->turn = NULL;
         return;
     }

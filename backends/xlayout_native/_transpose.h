@@ -12,6 +12,7 @@ enum {
     MORE_BYTES = 512,             /* and of wide elements, of which these would be too few */
     BAND = 64,                    /* rows that are read across such a tile before the next ones, if L2 holds them; */
     BAND_SQUARES = 2,             /* at least so many squares, whose stores then alternate between neighbouring lines */
+    PIECES = 1 << 15,             /* bytes from which a tile that is read in pieces takes in no further loop */
     SMALL = 1 << 16,              /* bytes of such a tile if there are fewer rows or columns */
     WIDE_BYTES = 4096,            /* bytes of each row in a wide tile, */
     WIDE_TILES = 32,              /* unless there would be fewer tiles, */
@@ -75,12 +76,30 @@ static bool shape_wide(Copy *c)
     return true;
 }
 
+/* A tile that is read in pieces: a short side, and as many loops of the long one as come to PIECES. They are whole,
+ * since any may lead along rows of the input, unless that would be too much. */
+static void shape_pieces(Copy *c, const Side *brief, const Side *side)
+{
+    int64_t bytes = shape_side(c, brief, NARROW, 0) * c->width;
+    for (int j = 0; j < side->count && bytes < PIECES; j++) {
+        const int k = side->loop[j];
+        const int64_t n = c->loop[k].n, steps = max(PIECES / bytes, 1), parts = (n + steps - 1) / steps;
+        c->tile[k] = bytes * n <= TILE ? n : (n + parts - 1) / parts;
+        bytes *= n; /* a loop that was cut is the last one */
+    }
+}
+
 /* A compound transpose's tile. Whole lines matter most in rows, which are written: for them, as many are taken as leave
  * a line of each. If there are few columns, more rows fit. */
 static void shape_compound(Copy *c)
 {
     const int64_t room = COMPOUND / c->width;
     c->band = max(BAND, BAND_SQUARES * LINE / c->width);
+    if (c->split || c->merged) {
+        c->wide = false;
+        shape_pieces(c, c->split ? &c->columns : &c->rows, c->split ? &c->rows : &c->columns);
+        return;
+    }
     if (c->wide) { /* its pieces may have any length, and its lines begin in rows of the tile before */
         const Side rows = c->rows, columns = c->columns;
         extend(c, &c->rows, &columns, true, INT64_MAX);

@@ -11,7 +11,7 @@ from tests.native.oracle import Buffer, Loops, Move, agree, same
 
 pytestmark = pytest.mark.usefixtures("isa", "thresholds")
 
-HALVES = (16, 32, 33, 40, 48, 64, 80, 96, 128, 136, 192, 500, 512, 1088)  # bytes
+HALVES = (16, 32, 33, 40, 48, 64, 80, 96, 128, 136, 192, 500, 512, 528, 1000, 1088)  # bytes
 SHIFTS = (0, 1, 16, 40, 63)  # of the result, in bytes past a line
 ROOM = 300_000  # bytes: some tiles
 

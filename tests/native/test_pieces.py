@@ -1,15 +1,17 @@
-"""Compound transposes with few columns, split straight from pieces of short rows."""
+"""Compound transposes with few columns, or few rows: split, or merged, straight from pieces."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import xlayout_native
-from tests.native.oracle import Loops, agree
+from tests.native.oracle import Buffer, Loops, Move, agree, expect
 from tests.native.test_copy import permuted
 
 pytestmark = pytest.mark.usefixtures("lines", "maker")
@@ -26,18 +28,35 @@ PATCHES = {
     "a last tile of few rows": ((1, 1, 43, 16, 32, 3), (0, 5, 1, 3, 2, 4)),
     "a last tile of less than a line": ((1, 1, 2731, 2, 16, 3), (0, 5, 1, 3, 2, 4)),
     "short rows": ((700, 2, 2, 2, 16, 3), (0, 5, 1, 3, 2, 4)),
+    "two channels, of narrow images": ((700, 3, 1, 4, 32, 2), (0, 5, 1, 3, 2, 4)),
+    "eight channels": ((2, 3, 7, 14, 56, 8), (0, 5, 1, 3, 2, 4)),
+    "rows of images, one by one": ((700, 160, 3), (0, 2, 1)),
+    "long rows": ((5, 30011, 3), (0, 2, 1)),
+    "long rows of five": ((3, 30011, 5), (0, 2, 1)),
+    "long rows of a matrix": ((150001, 7), (1, 0)),
+    "less than a line": ((5, 13, 3), (0, 2, 1)),
+    "a last tile of fewer rows than columns": ((3 * 584 + 5, 7), (1, 0)),
 }
+
+
+Way = Callable[[tuple[int, ...], tuple[int, ...]], Loops]
+
+
+def inverse(shape: tuple[int, ...], axes: tuple[int, ...]) -> Loops:
+    """Patches from images."""
+    return permuted(tuple(shape[k] for k in axes), tuple(axes.index(k) for k in range(len(axes))))
 
 
 @pytest.mark.parametrize("width", [1, 2, 4, 8, 16])
 @pytest.mark.parametrize("name", PATCHES)
 @pytest.mark.parametrize("shift", ["none", "16 bytes", "a byte"])
 @pytest.mark.parametrize("cached", [False, True], ids=["streamed", "cached"])
-def test_images_from_patches(name: str, width: int, shift: str, cached: bool) -> None:
+def test_patches(name: str, width: int, shift: str, cached: bool) -> None:
     by = {"none": 0, "16 bytes": 16, "a byte": 1}[shift]
     if cached:
         xlayout_native.set_thresholds(1 << 30, 0)
     agree(permuted(*PATCHES[name]), width, by, by)
+    agree(inverse(*PATCHES[name]), width, by, by)
 
 
 @pytest.mark.parametrize("width", [1, 2, 4, 8])
@@ -58,6 +77,25 @@ def test_with_gaps(width: int, room: int) -> None:
         agree(loops(-short, patch, wide * short), width, 0)
 
 
+@pytest.mark.parametrize("width", [1, 2, 4, 8])
+@pytest.mark.parametrize("ways", [2, 3, 4])
+@pytest.mark.parametrize("room", [0, 1, 64])
+def test_merged_with_gaps(width: int, ways: int, room: int) -> None:
+    """Between the patches of a result, and everywhere in the input; and backwards."""
+    pixels, high, many = 16, 4, 11
+    patch = ways * pixels * high + room
+    for row in (many * pixels, many * pixels + room, -many * pixels - room):
+        channel = high * abs(row) + room
+        loops = (
+            (ways, channel, 1),
+            (pixels, 1, ways),
+            (high, row, ways * pixels),
+            (many, pixels, patch),
+        )
+        agree(loops, width, 0)
+        agree((*loops, (3, 0, many * patch)), width, 16)
+
+
 @pytest.mark.parametrize("width", [1, 2, 4])
 def test_columns_of_several_loops(width: int) -> None:
     """Short rows that are read again, one short row later."""
@@ -66,9 +104,32 @@ def test_columns_of_several_loops(width: int) -> None:
     agree(((3, 1, size), (5, 3, 3 * size), *rows), width, 0)
 
 
+@pytest.mark.parametrize("width", [1, 2, 4])
+def test_rows_that_the_columns_do_not_follow(width: int) -> None:
+    """A gap as long as the other columns, and what would follow them."""
+    agree(((16, 1, 1920), (40, 16, 48), (3, 640, 1)), width, 0)
+
+
+@pytest.mark.parametrize("cached", [False, True], ids=["streamed", "cached"])
+@pytest.mark.parametrize("way", [permuted, inverse])
+def test_a_plan_outlives_the_choice_of_kernels(way: Way, cached: bool) -> None:
+    xlayout_native.set_thresholds(1 << 30 if cached else 0, 0)
+    moves: list[Move] = [(0, 0, (0, 0, way(*PATCHES["whole pieces"])))]
+    size = 2 * math.prod(PATCHES["whole pieces"][0])
+    source = Buffer(size, fill=np.random.default_rng(0))
+    target, wanted = Buffer(size), Buffer(size)
+    expect(moves, 2, [source], [wanted])
+    plan = xlayout_native.prepare(moves, 2, 1, 1)
+    for isa in xlayout_native.get_isas():
+        xlayout_native.set_isa(isa)
+        target.bytes[:] = 0
+        xlayout_native.run(plan, 1, source.address, target.address)
+        assert target.bytes.tobytes() == wanted.bytes.tobytes()
+
+
 @st.composite
 def patches(draw: st.DrawFn) -> tuple[Loops, int]:
-    """Short rows of a few elements, whose pieces are in any order; and bytes of an element."""
+    """Short rows of a few elements, whose pieces come from, or go, anywhere; and their width."""
     width = draw(st.sampled_from((1, 2, 4, 8, 16)))
     short = draw(st.integers(2, 16))
     pixels = draw(st.sampled_from((4, 8, 14, 16, 32, 48, 160)))
@@ -78,7 +139,8 @@ def patches(draw: st.DrawFn) -> tuple[Loops, int]:
     order = tuple(draw(st.permutations(range(len(others) + 1))))  # the last is that of the columns
     last = len(others)
     axes = [last + 1 if k == last else k for k in order]
-    return permuted((*others, pixels, short), (*axes, last)), width
+    way = draw(st.sampled_from((permuted, inverse)))
+    return way((*others, pixels, short), (*axes, last)), width
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
