@@ -16,6 +16,9 @@ enum {
     LONG_ENOUGH = 256,     /* bytes of a loop from which such a side needs no other */
     SHORT_ZIP = 16,        /* bytes of a row of pairs, fours or eights up to which it is best taken for a transpose */
     SHORTEST = 4,          /* bytes that have to be contiguous on either side */
+    LONG_BLOCKS = 256,     /* most bytes of blocks that are merged, */
+    MOST_BLOCKS = 1 << 13, /* and of those of the innermost loop */
+    PAGE = 4096,           /* bytes of a page of memory */
     FEWEST = 256,          /* elements of its rows and columns: a tile of fewer costs more than plain loops */
 };
 
@@ -141,7 +144,28 @@ static bool find_merged(Copy *c)
         if (k != c->along) columns.loop[columns.count++] = k, bytes *= c->loop[k].n;
     const bool in_order = row->in == piece && c->loop[columns.loop[1]].in == row->n * piece;
     if (columns.count == 1 || bytes < LONG || (in_order && (c->lines || c->cached))) return false;
-    c->rows = (Side){1, {last}}, c->columns = columns;
+    c->rows = (Side){1, {last}}, c->columns = columns, c->kind = TRANSPOSE;
+    return true;
+}
+
+/* Whether blocks, which follow one another in the result, are best merged as pieces of a single row: of a few that lead
+ * away from each other in the input, and less than a line, or pages apart. Then they are made of elements of a lane. */
+static bool find_gathered(Copy *c)
+{
+    const Loop *inner = &c->loop[c->rank - 1], *along = &c->loop[c->along];
+    const int64_t lanes = c->width / VECTOR, step = magnitude(inner->in);
+    const bool direct = c->lines && c->width >= LINE && (step < PAGE / 2 || inner->n * step <= L1_SHARE);
+    const bool turned = c->kind == TRANSPOSE && along->n * c->width > LONG_BLOCKS;
+    if ((c->kind != BLOCKS && c->kind != TRANSPOSE) || c->cached || c->rank == MAX_RANK || c->width % VECTOR ||
+        c->width > LONG_BLOCKS || inner->n * c->width > MOST_BLOCKS || direct || turned)
+        return false;
+    Side columns = {lanes > 1, {c->rank}};
+    int64_t bytes = c->width;
+    for (int k = c->rank - 1; k >= 0 && c->loop[k].out == bytes; k--)
+        columns.loop[columns.count++] = k, bytes *= c->loop[k].n;
+    if (bytes < LONG || columns.count < (lanes > 1) + 2) return false;
+    if (lanes > 1) c->loop[c->rank++] = (Loop){lanes, VECTOR, VECTOR}, c->width = VECTOR;
+    c->rows = (Side){0}, c->columns = columns, c->along = columns.loop[0], c->kind = BLOCKS;
     return true;
 }
 

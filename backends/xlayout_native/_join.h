@@ -44,7 +44,7 @@ INLINE void prefetch_rows(const Rows *rows, int64_t at, int n)
     for (int k = 0; k < n; k++) PREFETCH_ONCE(rows->at[k], beyond);
 }
 
-/* As many rows as are a power of two are zipped. */
+/* As many rows as are a power of two are zipped; a single one is copied. */
 INLINE void zip_long(const Rows *rows, uint8_t *to, bool stream, int ways, int width)
 {
     const int64_t count = rows->bytes;
@@ -103,6 +103,7 @@ TARGET static NOINLINE void join_rows(const Box *b, Places places, const Pieces 
     for (int k = 0; k < b->rows; k++) rows.at[k] = from + place(places, k);
 #define ZIP_OF(W)                                                                                  \
     switch (b->rows) {                                                                             \
+    case 1: zip_long(&rows, to, stream, 1, W); break;                                              \
     case 2: zip_long(&rows, to, stream, 2, W); break;                                              \
     case 4: zip_long(&rows, to, stream, 4, W); break;                                              \
     default: zip_long(&rows, to, stream, 8, W);                                                    \

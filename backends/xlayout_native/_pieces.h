@@ -4,7 +4,7 @@
  * In patches to images, rows are contiguous in the output, but not in the input. There, the innermost loop of a row
  * steps over short rows that lie side by side, one element for each column; the others lead to more of these. A table
  * says where pieces of them are, from which the long rows are made at once, where they belong. In images to patches, it
- * says where pieces of the long rows are.
+ * says where pieces of the long rows are. Short blocks are pieces of a single row.
  *
  * Pieces are read in the order of the output, memory best in its own. So the lines of the next tile are prefetched
  * meanwhile, in theirs.
@@ -55,7 +55,9 @@ static bool make_of_pieces(Tile *t, const uint8_t *from, uint8_t *to, const uint
     Pieces *p = &worker->pieces;
     if (!kernel || count_of(side, t->extent) * c->width < LINE) return false;
     if (worker->placed != c) {
-        const int64_t piece = c->loop[c->along].n * c->width, all = count_of(side, c->tile) * c->width;
+        const Loop *inner = &c->loop[c->along];
+        const int64_t all = count_of(side, c->tile) * c->width;
+        const int64_t piece = (inner->in == c->width ? inner->n : 1) * c->width;
         *p = (Pieces){.at = worker->places[0], .bytes = c->split ? VECTOR : min(piece & -piece, LINE),
                       .ahead = worker->places[1], .lines = note_lines(c, worker->places[1])};
         p->step = (p->lines * LINE + all - 1) / all;

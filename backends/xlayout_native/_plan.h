@@ -12,7 +12,6 @@ enum {
     /* Bytes of each row of the input in a window of a transpose, if its tiles have no more. With fewer, its pages are
      * returned to too often; with more, a thread waits longer for pages of a fresh result that another touches. */
     WINDOW_IN = 1 << 10,
-    PAGE = 4096,                  /* bytes of a page of memory */
 };
 
 /* Bytes of a tile of any other kind. */
@@ -225,9 +224,9 @@ static void prepare_copy(Copy *c, bool staged)
     shape(c, true);
     c->aligned = c->kind == RUNS || is_aligned(c);
     c->lines = !staged && (c->aligned || c->dense || has_long_rows(c));
-    c->merged = makes_lines() && find_merged(c);
+    c->merged = makes_lines() && (find_merged(c) || find_gathered(c));
     if (c->merged) {
-        c->kind = TRANSPOSE, c->split = c->dense = c->aligned = c->lines = false;
+        c->split = c->dense = c->aligned = c->lines = false;
         shape(c, true);
     }
     c->gaps = has_gaps(c);

@@ -6,7 +6,6 @@ enum {
     GROUP = 4,               /* and row by row, so many of each at a time in wide tiles, */
     LARGE_GROUP = 8,         /* and at most so many in others */
     CARRY_LINES = WIDE_BYTES, /* a line for each column of a tile, which has no more columns */
-    SIDE = 1 << 12,          /* most rows, or columns, of a compound tile that is made by squares */
     TABLE = SIDE + 2 * LINE /* with those before and after that are prefetched, or begin a line */
 };
 _Static_assert(RUN + 2 * LINE <= STAGE, "a stage must hold a block");

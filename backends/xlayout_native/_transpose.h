@@ -13,6 +13,7 @@ enum {
     BAND = 64,                    /* rows that are read across such a tile before the next ones, if L2 holds them; */
     BAND_SQUARES = 2,             /* at least so many squares, whose stores then alternate between neighbouring lines */
     PIECES = 1 << 15,             /* bytes from which a tile that is read in pieces takes in no further loop */
+    SIDE = 1 << 12,               /* most pieces of such a tile, and rows, or columns, of one that is made by squares */
     SMALL = 1 << 16,              /* bytes of such a tile if there are fewer rows or columns */
     WIDE_BYTES = 4096,            /* bytes of each row in a wide tile, */
     WIDE_TILES = 32,              /* unless there would be fewer tiles, */
@@ -80,11 +81,12 @@ static bool shape_wide(Copy *c)
  * since any may lead along rows of the input, unless that would be too much. */
 static void shape_pieces(Copy *c, const Side *brief, const Side *side)
 {
-    int64_t bytes = shape_side(c, brief, NARROW, 0) * c->width;
+    const int64_t few = shape_side(c, brief, NARROW, 0), most = min(TILE, few * SIDE * VECTOR);
+    int64_t bytes = few * c->width;
     for (int j = 0; j < side->count && bytes < PIECES; j++) {
         const int k = side->loop[j];
         const int64_t n = c->loop[k].n, steps = max(PIECES / bytes, 1), parts = (n + steps - 1) / steps;
-        c->tile[k] = bytes * n <= TILE ? n : (n + parts - 1) / parts;
+        c->tile[k] = bytes * n <= most ? n : (n + parts - 1) / parts;
         bytes *= n; /* a loop that was cut is the last one */
     }
 }

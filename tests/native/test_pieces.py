@@ -1,4 +1,4 @@
-"""Compound transposes with few columns, or few rows: split, or merged, straight from pieces."""
+"""What is read in pieces: compound transposes with few columns, or few rows, and short blocks."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ PATCHES = {
 }
 
 
+Copy = tuple[tuple[int, ...], tuple[int, ...]]
 Way = Callable[[tuple[int, ...], tuple[int, ...]], Loops]
 
 
@@ -57,6 +58,28 @@ def test_patches(name: str, width: int, shift: str, cached: bool) -> None:
         xlayout_native.set_thresholds(1 << 30, 0)
     agree(permuted(*PATCHES[name]), width, by, by)
     agree(inverse(*PATCHES[name]), width, by, by)
+
+
+# name -> (shape, axes): planes to patches of so many pixels, and others; the last axis is a block.
+BLOCKS = {
+    "patches": ((3, 3, 14, 16, 14, 16), (0, 2, 4, 1, 3, 5)),
+    "wide patches": ((3, 3, 7, 32, 7, 32), (0, 2, 4, 1, 3, 5)),
+    "patches of three lanes": ((3, 3, 5, 48, 5, 48), (0, 2, 4, 1, 3, 5)),
+    "many blocks in a row": ((40, 60, 48), (1, 0, 2)),
+    "many lanes in a row": ((7, 15, 300, 16), (2, 0, 1, 3)),
+    "far apart": ((32, 1000, 64), (1, 0, 2)),
+    "few of each": ((2, 3, 2, 5, 16), (3, 1, 0, 2, 4)),
+    "the last tile is short": ((3, 701, 16), (1, 0, 2)),
+}
+
+
+@pytest.mark.parametrize("width", [1, 2, 4, 16])
+@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("shift", ["none", "16 bytes", "a byte"])
+def test_blocks(name: str, width: int, shift: str) -> None:
+    by = {"none": 0, "16 bytes": 16, "a byte": 1}[shift]
+    agree(permuted(*BLOCKS[name]), width, by, by)
+    agree(inverse(*BLOCKS[name]), width, by, by)
 
 
 @pytest.mark.parametrize("width", [1, 2, 4, 8])
@@ -111,11 +134,14 @@ def test_rows_that_the_columns_do_not_follow(width: int) -> None:
 
 
 @pytest.mark.parametrize("cached", [False, True], ids=["streamed", "cached"])
+@pytest.mark.parametrize(
+    "copy", [PATCHES["whole pieces"], BLOCKS["patches"]], ids=["elements", "blocks"]
+)
 @pytest.mark.parametrize("way", [permuted, inverse])
-def test_a_plan_outlives_the_choice_of_kernels(way: Way, cached: bool) -> None:
+def test_a_plan_outlives_the_choice_of_kernels(way: Way, copy: Copy, cached: bool) -> None:
     xlayout_native.set_thresholds(1 << 30 if cached else 0, 0)
-    moves: list[Move] = [(0, 0, (0, 0, way(*PATCHES["whole pieces"])))]
-    size = 2 * math.prod(PATCHES["whole pieces"][0])
+    moves: list[Move] = [(0, 0, (0, 0, way(*copy)))]
+    size = 2 * math.prod(copy[0])
     source = Buffer(size, fill=np.random.default_rng(0))
     target, wanted = Buffer(size), Buffer(size)
     expect(moves, 2, [source], [wanted])
