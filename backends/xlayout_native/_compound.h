@@ -155,7 +155,7 @@ static bool find_gathered(Copy *c)
     const Loop *inner = &c->loop[c->rank - 1], *along = &c->loop[c->along];
     const int64_t lanes = c->width / VECTOR, step = magnitude(inner->in);
     const bool direct = c->lines && c->width >= LINE && (step < PAGE / 2 || inner->n * step <= L1_SHARE);
-    const bool turned = c->kind == TRANSPOSE && along->n * c->width > LONG_BLOCKS;
+    const bool turned = c->kind == TRANSPOSE && (along->n * c->width > LONG_BLOCKS || is_square(c));
     if ((c->kind != BLOCKS && c->kind != TRANSPOSE) || c->cached || c->rank == MAX_RANK || c->width % VECTOR ||
         c->width > LONG_BLOCKS || inner->n * c->width > MOST_BLOCKS || direct || turned)
         return false;

@@ -112,6 +112,13 @@ static bool is_zip(int64_t n, int64_t step, int64_t width)
     return (n == 2 || n == 4 || n == 8) && step == n * width;
 }
 
+/* Whether rows and columns change places: then it can be done in place, see _place.h. */
+static bool is_square(const Copy *c)
+{
+    const Loop *row = &c->loop[c->rank - 1], *column = &c->loop[c->along];
+    return row->n == column->n && row->in == column->out;
+}
+
 /* Elements of this width from which a row is too long for the tables of _narrow.h, in vectors of so many lanes. */
 static inline int64_t table_limit(int64_t width, int lanes) { return max(16 / width, 2 * lanes); }
 

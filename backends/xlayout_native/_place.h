@@ -29,8 +29,8 @@ typedef struct {
 static bool is_squares(const Copy *c)
 {
     if (c->kind == RUNS || c->kind == BLOCKS || c->width > 16 || c->from != c->to) return false;
-    const Loop *row = &c->loop[c->rank - 1], *column = &c->loop[c->along];
-    if (row->n != column->n || row->in != column->out || row->in < row->n * c->width) return false;
+    const Loop *row = &c->loop[c->rank - 1];
+    if (!is_square(c) || row->in < row->n * c->width) return false;
     for (int k = 0; k < c->rank - 1; k++)
         if (k != c->along && c->loop[k].in != c->loop[k].out) return false;
     return true;
