@@ -1,8 +1,8 @@
 /* _gather: a tile of a compound transpose, run by one thread.
  *
- * It is split (_pieces.h), or made by squares (_places.h). What is too small for these has its rows gathered side by
- * side in the thread's own memory. From there on they are those of any matrix, which is transposed, zipped or unzipped
- * into the stage, from where each column goes to its place.
+ * It is read in pieces (_pieces.h), or made by squares (_places.h). What is too small for these has its rows gathered
+ * side by side in the thread's own memory. From there on they are those of any matrix, which is transposed, zipped or
+ * unzipped into the stage, from where each column goes to its place.
  */
 
 _Static_assert((int)COMPOUND <= TILE && 2 * TILE <= CARRY_LINES * LINE, "rows must fit where other transposes carry lines");
