@@ -120,28 +120,49 @@ static void find_sides(Copy *c)
     reset_sides(c);
 }
 
-/* Whether it has few columns, contiguous in the input, so that its long rows are split from pieces. */
-static bool is_split(const Copy *c)
+/* Whether it has few columns, contiguous in the input. */
+static bool has_few_columns(const Copy *c)
 {
     const Loop *row = &c->loop[c->rank - 1], *column = &c->loop[c->along];
-    return c->rows.count > 1 && c->columns.count == 1 && column->n < table_limit(c->width, LINE / VECTOR) &&
-           row->in == column->n * c->width && row->n * c->width % VECTOR == 0 && bytes_of_side(c, &c->rows) >= LONG;
+    return c->columns.count == 1 && column->n < table_limit(c->width, LINE / VECTOR) &&
+           row->in == column->n * c->width;
 }
 
-/* The inverse: whether it has few rows, to be merged from pieces into results that follow one another. All loops that
+/* Whether it has few rows, contiguous in the output. */
+static bool has_few_rows(const Copy *c)
+{
+    const Loop *row = &c->loop[c->rank - 1], *column = &c->loop[c->along];
+    return row->n <= SEVERAL && column->out == row->n * c->width;
+}
+
+/* Adds the loops, from number k outwards, that continue so many contiguous bytes of the output. Returns how many bytes
+ * these are then. */
+static int64_t add_following(const Copy *c, Side *side, int k, int64_t bytes)
+{
+    for (; k >= 0 && (has_loop(side, k) || c->loop[k].out == bytes); k--)
+        if (!has_loop(side, k)) side->loop[side->count++] = k, bytes *= c->loop[k].n;
+    return bytes;
+}
+
+/* Whether its long rows, each of several loops, are split from pieces. */
+static bool is_split(const Copy *c)
+{
+    return c->rows.count > 1 && has_few_columns(c) && c->loop[c->rank - 1].n * c->width % VECTOR == 0 &&
+           bytes_of_side(c, &c->rows) >= LONG;
+}
+
+/* The inverse: whether few rows are to be merged from pieces into results that follow one another. All loops that
  * do so are then columns. Not if it is read in order, and can be written directly or is in the caches. */
 static bool find_merged(Copy *c)
 {
     const int last = c->rank - 1;
     const Loop *row = &c->loop[last], *column = &c->loop[c->along];
     const int64_t piece = column->n * c->width;
-    int64_t bytes = row->n * piece;
-    if (c->kind == RUNS || c->kind == BLOCKS || c->width > VECTOR || row->n > SEVERAL || piece % VECTOR ||
-        column->out != row->n * c->width || bytes > L1_SHARE)
+    if (c->kind == RUNS || c->kind == BLOCKS || c->width > VECTOR || piece % VECTOR || !has_few_rows(c) ||
+        row->n * piece > L1_SHARE)
         return false;
     Side columns = {1, {c->along}};
-    for (int k = last - 1; k >= 0 && (k == c->along || c->loop[k].out == bytes); k--)
-        if (k != c->along) columns.loop[columns.count++] = k, bytes *= c->loop[k].n;
+    const int64_t bytes = add_following(c, &columns, last - 1, row->n * piece);
     const bool in_order = row->in == piece && c->loop[columns.loop[1]].in == row->n * piece;
     if (columns.count == 1 || bytes < LONG || (in_order && (c->lines || c->cached))) return false;
     c->rows = (Side){1, {last}}, c->columns = columns, c->kind = TRANSPOSE;
@@ -160,9 +181,7 @@ static bool find_gathered(Copy *c)
         c->width > LONG_BLOCKS || inner->n * c->width > MOST_BLOCKS || direct || turned)
         return false;
     Side columns = {lanes > 1, {c->rank}};
-    int64_t bytes = c->width;
-    for (int k = c->rank - 1; k >= 0 && c->loop[k].out == bytes; k--)
-        columns.loop[columns.count++] = k, bytes *= c->loop[k].n;
+    const int64_t bytes = add_following(c, &columns, c->rank - 1, c->width);
     if (bytes < LONG || columns.count < (lanes > 1) + 2) return false;
     if (lanes > 1) c->loop[c->rank++] = (Loop){lanes, VECTOR, VECTOR}, c->width = VECTOR;
     c->rows = (Side){0}, c->columns = columns, c->along = columns.loop[0], c->kind = BLOCKS;

@@ -71,20 +71,19 @@ static bool is_run(const Copy *c)
     return row % LINE == 0 && c->segment > row;
 }
 
-/* Whether it has few columns, contiguous in the input, in tiles of long rows. */
+/* Whether tiles have few columns and long rows. */
 static bool is_narrow(const Copy *c)
 {
-    const Loop *row = &c->loop[c->rank - 1], *column = &c->loop[c->along];
-    return c->columns.count == 1 && c->tile[c->along] == column->n && column->n < table_limit(c->width, LINE / 16) &&
-           row->in == column->n * c->width && count_of(&c->rows, c->tile) * c->width >= LONG;
+    return has_few_columns(c) && c->tile[c->along] == c->loop[c->along].n &&
+           count_of(&c->rows, c->tile) * c->width >= LONG;
 }
 
-/* Whether it has few rows, contiguous in the output, in tiles of long columns. */
-static bool has_few_rows(const Copy *c)
+/* Whether they have few rows and long columns, each of one loop. */
+static bool is_low(const Copy *c)
 {
-    const Loop *row = &c->loop[c->rank - 1], *column = &c->loop[c->along];
-    return !is_compound(c) && c->tile[c->rank - 1] == row->n && row->n <= SEVERAL && column->out == row->n * c->width &&
-           c->tile[c->along] * column->out >= LONG;
+    const int last = c->rank - 1;
+    return !is_compound(c) && has_few_rows(c) && c->tile[last] == c->loop[last].n &&
+           c->tile[c->along] * c->loop[c->along].out >= LONG;
 }
 
 /* Whether tiles of a transpose begin at multiples of a line of its rows. Any loop of these may be cut. */
@@ -127,7 +126,7 @@ static void choose_transpose(Tile *t, const int64_t *at, const uint8_t *from, co
          compete(start, column_out, side, L1_WAYS)))
         t->turn = turn_of(worker->isa, c);
     if (!worker->stream || !worker->stages[0]) return;
-    if (worker->isa->unaligned[TRANSPOSE] && (is_narrow(c) || has_few_rows(c))) {
+    if (worker->isa->unaligned[TRANSPOSE] && (is_narrow(c) || is_low(c))) {
         t->kernel = worker->isa->unaligned[TRANSPOSE], t->turn = NULL;
         return;
     }
