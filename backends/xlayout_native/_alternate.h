@@ -2,8 +2,8 @@
  *
  * `stack(xs, axis=-1)` is one. As separate copies, each would write a few bytes of every line of the result; so
  * each line would go to memory and back once for every source. Here a tile has a run of every source, side by
- * side in the thread's own memory; from there on they are the rows of a matrix. Where a vector is a line, a few sources
- * are read, or written, where they are (_join.h, _split.h).
+ * side in the thread's own memory; from there on they are the rows of a matrix. A few sources are read, or
+ * written, where they are (_join.h, _split.h).
  */
 
 enum { SEVERAL_TILE = 1 << 16 }; /* bytes of a tile that is made directly */
@@ -41,7 +41,7 @@ static bool is_width(int64_t width) { return width <= 16 && !(width & (width - 1
 static bool are_several(const Copy *c) { return c->together <= SEVERAL && is_width(c->width); }
 
 /* Bytes of a tile: it is staged in L1, unless it is made directly. */
-static int64_t room_for(const Copy *c) { return makes_lines() && !c->cached && are_several(c) ? SEVERAL_TILE : STAGED; }
+static int64_t room_for(const Copy *c) { return joins() && are_several(c) ? SEVERAL_TILE : STAGED; }
 
 /* Where a copy in a group reads, and where it writes, at this step of its loop. */
 static const uint8_t *source_at(const Copy *c, uint8_t *const *pointers, int64_t step)
@@ -102,20 +102,20 @@ static bool run_pair(const Worker *worker, const Plan *plan, const Copy *c, Box 
     return kernel;
 }
 
-/* A few of them directly, past the caches. */
+/* A few of them directly. */
 static bool run_several(const Worker *worker, const Plan *plan, const Copy *c, const Box *b, int64_t step,
                         uint8_t *const *pointers)
 {
     const Several kernel = c->joined ? worker->isa->join : worker->isa->deal;
     const int64_t bytes = (c->joined ? b->columns : b->rows) * b->width;
-    if (!kernel || !worker->stream || !are_several(c) || bytes < LINE) return false;
+    if (!kernel || !are_several(c) || bytes < LINE) return false;
     const uint8_t *from = source_at(c, pointers, step);
     uint8_t *to = target_at(plan, c, pointers, step);
     int64_t places[SEVERAL];
     for (int p = 0; p < c->together; p++)
         places[p] = c->joined ? distance(from, source_at(c + p, pointers, step))
                               : distance(to, target_at(plan, c + p, pointers, step));
-    kernel(b, places, from, to);
+    kernel(b, places, from, to, worker->stream);
     return true;
 }
 

@@ -93,7 +93,7 @@ INLINE void N(rows_of_blocks)(const Box *b, const uint8_t *from, uint8_t *to, Se
 INLINE int64_t N(burst_of)(const Box *b)
 {
     if (intel) return INTEL_BURST;
-    return b->columns <= FEW_BURSTS && columns_alias(b->columns, b->column_out) ? BURST(LANES) : 0;
+    return lines_unlike(b->columns, b->column_out) < b->columns ? BURST(LANES) : 0;
 }
 
 /* Each column continues in the next row, so except in the first row every block follows the one before it. Without

@@ -6,6 +6,7 @@
  */
 
 enum {
+    FEW_LINES = 4,         /* of a row, up to which a stage may not be worth it */
     VECTOR = 16,           /* bytes of the smallest vector */
     LONG = 16 * LINE,      /* bytes of a row from which its first and last line may be written in parts */
     COMPOUND = 1 << 16,    /* bytes of a tile */
@@ -18,9 +19,14 @@ enum {
     SHORTEST = 4,          /* bytes that have to be contiguous on either side */
     LONG_BLOCKS = 256,     /* most bytes of blocks that are merged, */
     MOST_BLOCKS = 1 << 13, /* and of those of the innermost loop */
-    PAGE = 4096,           /* bytes of a page of memory */
     FEWEST = 256,          /* elements of its rows and columns: a tile of fewer costs more than plain loops */
 };
+
+/* What the kernels can do: see _isa.h. */
+static bool joins(void);
+static bool makes_all_lines(void);
+static bool makes_lines(const Copy *);
+static bool reads_along(const Copy *);
 
 static bool has_loop(const Side *side, int k)
 {
@@ -164,7 +170,9 @@ static bool find_merged(Copy *c)
     Side columns = {1, {c->along}};
     const int64_t bytes = add_following(c, &columns, last - 1, row->n * piece);
     const bool in_order = row->in == piece && c->loop[columns.loop[1]].in == row->n * piece;
-    if (columns.count == 1 || bytes < LONG || (in_order && (c->lines || c->cached))) return false;
+    if (columns.count == 1 || bytes < LONG || (in_order && (c->lines || c->cached)) ||
+        (c->cached && !makes_all_lines()))
+        return false;
     c->rows = (Side){1, {last}}, c->columns = columns, c->kind = TRANSPOSE;
     return true;
 }
@@ -175,7 +183,8 @@ static bool find_gathered(Copy *c)
 {
     const Loop *inner = &c->loop[c->rank - 1], *along = &c->loop[c->along];
     const int64_t lanes = c->width / VECTOR, step = magnitude(inner->in);
-    const bool direct = c->lines && c->width >= LINE && (step < PAGE / 2 || inner->n * step <= L1_SHARE);
+    const bool near = step < PAGE / 2 || inner->n * step <= L1_SHARE;
+    const bool line = c->width >= LINE, direct = makes_all_lines() ? c->lines && line && near : line || !near;
     const bool turned = c->kind == TRANSPOSE && (along->n * c->width > LONG_BLOCKS || is_square(c));
     if ((c->kind != BLOCKS && c->kind != TRANSPOSE) || c->cached || c->rank == MAX_RANK || c->width % VECTOR ||
         c->width > LONG_BLOCKS || inner->n * c->width > MOST_BLOCKS || direct || turned)
@@ -188,6 +197,17 @@ static bool find_gathered(Copy *c)
     return true;
 }
 
+static bool is_compound(const Copy *c) { return c->rows.count > 1 || c->columns.count > 1; }
+
+/* Whether it pays to write whole lines of a square even where a vector is half of one. If many of these lines lie whole
+ * pages apart, a stage is better, from which several lines of each column are written in turn. Short rows, and those of
+ * several loops, have few such lines; then it depends on the width how long it takes to fill a stage. */
+static bool pays_directly(const Copy *c)
+{
+    const bool few = is_compound(c) || c->loop[c->rank - 1].n * c->width <= FEW_LINES * LINE;
+    return few ? c->width < 4 && c->unlike >= c->width : c->unlike >= max(LINE / c->width / 4, 2);
+}
+
 /* Elements along a side of a tile, of which each loop has so many steps. */
 static int64_t count_of(const Side *side, const int64_t *extent)
 {
@@ -195,8 +215,6 @@ static int64_t count_of(const Side *side, const int64_t *extent)
     for (int j = 0; j < side->count; j++) count *= extent[side->loop[j]];
     return count;
 }
-
-static bool is_compound(const Copy *c) { return c->rows.count > 1 || c->columns.count > 1; }
 
 /* Shapes one side of a tile: about `room` elements, or up to `most` if it takes so many to come to whole lines. */
 static int64_t shape_side(Copy *c, const Side *side, int64_t room, int64_t most)

@@ -18,15 +18,17 @@
  *     _plan.h     the tiles of all copies
  *     _stage.h    tiles that are assembled before they are written
  *     _windows.h  the order of the tiles
+ *     _tables.h   shuffles by table
  *     _lanes.h    the vector kernels, included once per vector size,
  *     _short.h      of blocks of a line at most
  *     _blocks.h     of longer ones
  *     _weave.h      of zips and unzips
  *     _turn.h       of transposes
  *     _narrow.h     of transposes with rows of a few elements
- *     _dense.h    of pairs in short rows, with lines of the result spliced from two vectors
+ *     _dense.h    of results that are written in order, each vector spliced from two
  *     _join.h     of elements of a few rows, or sources, that alternate in one result,
  *     _split.h      and the inverse
+ *     _pairs.h    of pairs in short rows
  *     _neon.h     the instructions that they use, on ARM
  *     _isa.h      the kernels of each instruction set, and the choice between them
  *     _squares.h  a tile of a transpose, square by square

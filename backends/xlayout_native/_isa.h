@@ -9,6 +9,13 @@ typedef enum {
     SPLICED_BYTES, /* the same with AVX512_VBMI, in fewer steps */
 } Store;
 
+/* Whether squares are transposed into whole lines: */
+typedef enum {
+    NO_LINES,    /* no: they are staged */
+    SOME_LINES,  /* if that pays, see pays_directly() */
+    ALL_LINES,
+} Lines;
+
 /* How squares are packed: */
 typedef enum {
     NOT_PACKED, /* they are transposed where they are */
@@ -66,22 +73,12 @@ enum {
     FEW_LONG = 1 << 16,      /* up to so many bytes */
 };
 
-/* Bytes that are written to one column before the next, where columns alias, if there are no more columns than
- * FEW_BURSTS. AMD's processors with AVX-512 have not been seen to gain from it. */
+/* Bytes that are written to one column before the next, where columns alias. AMD's processors with AVX-512 have not
+ * been seen to gain from it. */
 #define BURST(lanes) ((lanes) < 4 ? 8 * LINE : 0)
-enum { FEW_BURSTS = 8 };
 
-/* The same for blocks on Intel's processors, for any number of columns, wherever they lie. */
+/* The same for blocks on Intel's processors, wherever columns lie. */
 enum { INTEL_BURST = 16 * LINE };
-
-/* Whether some of these columns lie whole pages apart (4K aliasing). A processor that streams a line to one and
- * a line to the other in turn takes up to twice as long. */
-static inline bool columns_alias(int64_t columns, int64_t column_out)
-{
-    for (int64_t k = 1; k < columns; k++)
-        if (k * column_out % PAGE == 0) return true;
-    return false;
-}
 
 /* Whether each column goes on in the next row, so that rows can be read in order. Not if columns are adjacent in
  * the output, and short; nor for long rows of many columns, since the block before each seam is read again. */
@@ -111,12 +108,21 @@ typedef struct {
     int64_t lines, step;  /* how many, and how many of them are prefetched for each line of a row */
 } Pieces;
 
+/* Long rows that are joined into one. */
+typedef struct {
+    const uint8_t *at[SEVERAL];
+    int64_t bytes;        /* of each */
+    int64_t ahead;        /* how far they are prefetched ahead, */
+    int64_t next;         /* and how far on from them the next ones are */
+    const Pieces *pieces; /* or NULL */
+} Rows;
+
 /* Splits short rows into long ones, or merges these. One side is read in pieces, and is a line at least. Through the
  * caches or past them. */
 typedef void (*Reshape)(const Box *, const Pieces *, const uint8_t *from, uint8_t *to, bool stream);
 
-/* Joins or deals elements of a few sources, or results, of a line and more, which a table has; past the caches. */
-typedef void (*Several)(const Box *, const int64_t *places, const uint8_t *from, uint8_t *to);
+/* Joins or deals elements of a few sources, or results, of a line and more, which a table has. */
+typedef void (*Several)(const Box *, const int64_t *places, const uint8_t *from, uint8_t *to, bool stream);
 
 typedef struct {
     const char *name;
@@ -129,13 +135,13 @@ typedef struct {
     int64_t narrowest;                        /* bytes of a block that `unaligned` takes, at least */
     PutBlock block;                           /* or NULL */
     Turn turn[5];                             /* by log2 of the width; or NULL */
-    bool whole_lines;                         /* a vector is a line: `turn` stores in every way, not only CACHED */
+    Lines lines;                              /* how `turn` may store other than CACHED */
     void (*write)(Pending *, int64_t bytes);  /* writes about so many of what is pending; or NULL */
 } Isa;
 
 static const Isa PLAIN = {
     "plain", {plain_runs, plain_blocks, plain_zip, plain_unzip, plain_transpose},
-    {NULL}, {NULL}, {NULL}, NULL, NULL, NULL, NULL, 0, NULL, {NULL}, false, NULL,
+    {NULL}, {NULL}, {NULL}, NULL, NULL, NULL, NULL, 0, NULL, {NULL}, NO_LINES, NULL,
 };
 
 static Turn turn_of(const Isa *isa, const Copy *c) { return isa->turn[__builtin_ctzll((uint64_t)c->width)]; }
@@ -177,44 +183,7 @@ static void fence(void) {}
 #define TARGET
 #endif
 
-/* Shuffle tables that turn n vectors into n others: for every pair of a result and a source, which byte goes
- * where. One side is n rows, a vector of each; the other holds an element of each row in turn. */
-static void build_tables(uint8_t (*tables)[16], int n, int width, bool apart)
-{
-    memset(tables, 0x80, (size_t)(16 * n * n)); /* a shuffle writes zero for 0x80 */
-    for (int at = 0; at < 16 * n; at++) {
-        const int element = at / width, row = element % n, place = element / n * width + at % width;
-        if (apart) tables[row * n + at / 16][place] = (uint8_t)(at % 16);
-        else tables[at / 16 * n + row][at % 16] = (uint8_t)place;
-    }
-}
-
-/* The same, copied from tables that are kept: to build them takes longer than to transpose a small box. They are the
- * caller's own, and so can stay in registers. */
-ALWAYS_INLINE void get_tables(uint8_t (*tables)[16], int n, int width, bool apart)
-{
-    static _Atomic(void *) kept[2][5][NARROW + 1];
-    _Atomic(void *) *place = &kept[apart][__builtin_ctz((unsigned)width)][n];
-    const size_t bytes = (size_t)(16 * n * n);
-    void *there = atomic_load_explicit(place, memory_order_acquire);
-    if (there) {
-        memcpy(tables, there, bytes);
-        return;
-    }
-    build_tables(tables, n, width, apart);
-    void *copy = malloc(bytes);
-    if (copy) memcpy(copy, tables, bytes);
-    if (copy && !atomic_compare_exchange_strong(place, &there, copy)) free(copy);
-}
-
-#define LOAD_16(p) _mm_loadu_si128((const __m128i *)(p))
-
-/* 16 bytes from here, at some offset, are a shuffle that moves bytes by that distance; for 128 it writes zero. */
-static const uint8_t PLACES[48] = {
-    128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128,
-    0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
-    128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128,
-};
+#include "_tables.h"
 
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)
@@ -224,14 +193,14 @@ static const uint8_t PLACES[48] = {
 #include "_lanes.h"
 #undef TARGET
 
-#define VECTORS(NAME, L, DENSE, LONG_ROWS, SPLIT, MERGE, JOIN, DEAL, NARROWEST, TURN_1, WHOLE_LINES)           \
+#define VECTORS(NAME, L, DENSE, LONG_ROWS, SPLIT, MERGE, JOIN, DEAL, NARROWEST, TURN_1, LINES)    \
     {NAME, {plain_runs, blocks##L, zip##L, unzip##L, transpose##L},                                \
      {stream_runs##L, stream_blocks##L, stream_zip##L, stream_unzip##L, NULL}, DENSE, LONG_ROWS,   \
      SPLIT, MERGE, JOIN, DEAL, NARROWEST, block##L,                                                 \
-     {TURN_1##L, turn_2##L, turn_4##L, turn_8##L, turn_16##L}, WHOLE_LINES, write##L}
+     {TURN_1##L, turn_2##L, turn_4##L, turn_8##L, turn_16##L}, LINES, write##L}
 #define THESE(...) {__VA_ARGS__}
 #define SMALLER_THAN_LINES(NAME, L)                                                                \
-    VECTORS(NAME, L, THESE(NULL), THESE(NULL, blocks_unaligned##L), NULL, NULL, NULL, NULL, LINE, turn_1, false)
+    VECTORS(NAME, L, THESE(NULL), THESE(NULL, blocks_unaligned##L), NULL, NULL, NULL, NULL, LINE, turn_1, NO_LINES)
 #ifdef __x86_64__
 #define TARGET __attribute__((target("avx2")))
 #define LANES 2
@@ -245,11 +214,14 @@ static const uint8_t PLACES[48] = {
 #undef TARGET
 
 static const Isa SSSE3 = SMALLER_THAN_LINES("ssse3", _1);
-static const Isa AVX2 = SMALLER_THAN_LINES("avx2", _2);
+static const Isa AVX2 =
+    VECTORS("avx2", _2, THESE(NULL),
+            THESE(NULL, blocks_unaligned_2, zip_unaligned_2, unzip_unaligned_2, narrow_unaligned_2),
+            split_pieces_2, merge_pieces_2, join_several_2, deal_several_2, LINE, turn_1, SOME_LINES);
 #define AVX512_WITH(NAME, TURN_1)                                                                  \
     VECTORS(NAME, _4, THESE(NULL, NULL, zip_dense, unzip_dense),                                   \
-            THESE(NULL, blocks_unaligned_4, zip_unaligned, unzip_unaligned, narrow_unaligned), \
-            split_pieces, merge_pieces, join_several, deal_several, 8, TURN_1, true)
+            THESE(NULL, blocks_unaligned_4, zip_unaligned_4, unzip_unaligned_4, narrow_unaligned_4), \
+            split_pieces_4, merge_pieces_4, join_several_4, deal_several_4, 8, TURN_1, ALL_LINES)
 static const Isa AVX512 = AVX512_WITH("avx512", turn_1);
 static const Isa AVX512_VBMI = AVX512_WITH("avx512vbmi", turn_bytes);
 #undef AVX512_WITH
@@ -287,9 +259,23 @@ static const Isa *const ISAS[] = {&PLAIN};
 
 static _Atomic(const Isa *) chosen = &PLAIN;
 
-/* Whether transposes write whole lines without a stage; */
-static bool makes_lines(void) { return atomic_load(&chosen)->whole_lines; }
+/* Whether a few long rows are joined, or split, without a stage. */
+static bool joins(void) { return atomic_load(&chosen)->join; }
 
-/* and whether they then read long pieces of a few rows, not a line of each of many. On Intel's processors that takes
- * half to three quarters of the time. */
-static bool reads_along(void) { return makes_lines() && intel; }
+/* Whether transposes write whole lines without a stage: all of them, or this one; */
+static bool makes_all_lines(void) { return atomic_load(&chosen)->lines == ALL_LINES; }
+
+static bool makes_lines_with(const Isa *isa, const Copy *c)
+{
+    return isa->lines == ALL_LINES || (isa->lines == SOME_LINES && pays_directly(c));
+}
+
+static bool makes_lines(const Copy *c) { return makes_lines_with(atomic_load(&chosen), c); }
+
+/* and whether it then reads long pieces of a few rows, not a line of each of many. On Intel's processors that takes
+ * half to three quarters of the time; with vectors of half a line it takes less too, if no lines alias. */
+static bool reads_along(const Copy *c)
+{
+    const bool unlike = c->unlike == LINE / c->width && !is_compound(c) && !makes_all_lines();
+    return makes_lines(c) && (intel || unlike);
+}

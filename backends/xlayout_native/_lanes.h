@@ -106,8 +106,8 @@ TARGET static void N(stream_runs)(const Box *b, const uint8_t *from, uint8_t *to
     }
 }
 
+/* One vector out of two: `before` from byte `skip` on, then as much of `v` as fits. */
 #if LANES == 4
-/* One line out of two vectors: `before` from byte `skip` on, then as much of `v` as fits. */
 INLINE VEC N(splice)(VEC before, VEC v, int64_t skip, int width)
 {
     const VEC at = _mm512_add_epi16(COUNT_WORDS, _mm512_set1_epi16((short)(skip / 2)));
@@ -125,6 +125,17 @@ INLINE VEC N(splice_bytes)(VEC before, VEC v, int64_t skip)
     const VEC at = _mm512_add_epi8(COUNT_BYTES, _mm512_set1_epi8((char)skip));
     __asm__("vpermt2b %2, %1, %0" : "+v"(before) : "v"(at), "v"(v));
     return before;
+}
+#elif LANES == 2
+INLINE VEC N(splice)(VEC before, VEC v, int64_t skip, int width)
+{
+    (void)width;
+    const VEC middle = _mm256_permute2x128_si256(before, v, 0x21);
+    const uint8_t *places = PLACES + skip % 16;
+    if (skip & 16) before = middle;
+    else v = middle;
+    before = _mm256_shuffle_epi8(before, EVERY_LANE(LOAD_16(places + 16)));
+    return OR(before, _mm256_shuffle_epi8(v, EVERY_LANE(LOAD_16(places))));
 }
 #endif
 
@@ -201,10 +212,13 @@ KERNEL(zip, zip_to, false)
 KERNEL(unzip, unzip_to, false)
 KERNEL(stream_zip, zip_to, true)
 KERNEL(stream_unzip, unzip_to, true)
-#if LANES == 4
+#if LANES >= 2
 #include "_dense.h"
 #include "_join.h"
 #include "_split.h"
+#endif
+#if LANES == 4
+#include "_pairs.h"
 #endif
 
 #undef KERNEL
@@ -218,6 +232,7 @@ KERNEL(stream_unzip, unzip_to, true)
 #undef EVERY_LANE
 #undef OR
 #undef VEC
+#undef DENSE
 #undef EACH_ROW
 #undef EACH_WAYS
 #undef EACH_WIDTH

@@ -5,6 +5,7 @@
 
 enum {
     SEVERAL = 8, /* most rows, sources or results whose elements alternate, that are joined or dealt to directly */
+    PAGE = 4096, /* bytes of a page of memory */
     NARROW = 15, /* most elements in the short rows of a narrow transpose */
 };
 
@@ -35,6 +36,7 @@ typedef struct {
     bool split, merged;           /* of a compound one with few columns, or few rows: see _pieces.h */
     bool wide;                    /* of a transpose: its tiles are too large for a stage: see _transpose.h */
     bool off_line;                /* of a compound one: the target is known not to begin on a line */
+    int64_t unlike;               /* of a transpose: columns before one aliases another; at most a square's */
     bool cached;                  /* the plan's results are small enough to stay in the caches */
     bool dense;                   /* rows of pairs, of a line and more, that are adjacent in the output */
     bool aligned;                 /* its kernel's stores fall on whole lines if the target starts on one */
@@ -104,6 +106,15 @@ static bool compete(const uint8_t *first, int64_t step, int64_t lines, int most)
     for (int64_t k = 0; k < lines; k++)
         if (++taken[((uintptr_t)first + (uintptr_t)(k * step)) % L1_WAY / LINE] > most) return true;
     return false;
+}
+
+/* How many of these lines, each `step` bytes after the one before, there are before one lies whole pages from another
+ * (4K aliasing). A processor that streams to such lines one soon after another takes up to twice as long. */
+static inline int64_t lines_unlike(int64_t lines, int64_t step)
+{
+    int64_t k = 1;
+    while (k < lines && ((k * step + LINE - 1) & (PAGE - 1)) >= 2 * LINE - 1) k++;
+    return k;
 }
 
 /* Whether so many elements, which one kernel can take, lie next to those of the next step. */

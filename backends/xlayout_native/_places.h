@@ -57,7 +57,7 @@ static bool find_squares(Tile *t, const int64_t *at, const uint8_t *start)
     const int64_t side = LINE / c->width;
     const Turn turn = turn_of(worker->isa, c);
     const Store store = worker->stream ? store_of(worker->isa, c, start) : CACHED;
-    const bool pays = c->wide || (worker->isa->whole_lines && (!worker->stream || store != CACHED || c->gaps));
+    const bool pays = c->wide || (makes_lines_with(worker->isa, c) && (!worker->stream || store != CACHED || c->gaps));
     if (!pays || !turn || min(t->box.rows, t->box.columns) < side || max(t->box.rows, t->box.columns) > SIDE)
         return false;
     if (worker->placed != c) {
@@ -67,7 +67,7 @@ static bool find_squares(Tile *t, const int64_t *at, const uint8_t *start)
     }
     t->rows = places_of(c, &c->rows, false, worker->places[0]);
     t->columns = places_of(c, &c->columns, true, worker->places[1]);
-    t->turn = turn, t->store = store, t->packing = BY_TABLE, t->by_rows = worker->stream && reads_along();
+    t->turn = turn, t->store = store, t->packing = BY_TABLE, t->by_rows = worker->stream && reads_along(c);
     /* A tile too small for squares writes only its own rows. */
     t->first = !rows_beside(c, at, t->extent, false), t->last = rows_beside(c, at, t->extent, true) < side;
     t->lead = t->store == SPLICED && !t->first ? side : 0;

@@ -217,14 +217,15 @@ static void prepare_copy(Copy *c, bool staged)
     c->kind = bytes ? RUNS : kind_of(c);
     if (c->kind == RUNS) order_by_input(c);
     find_sides(c);
-    c->split = makes_lines() && is_split(c), c->merged = false;
+    c->unlike = lines_unlike(LINE / c->width, c->loop[c->along].out);
+    c->split = joins() && is_split(c), c->merged = false;
     if (is_compound(c)) c->kind = TRANSPOSE;
     c->wide = !staged && c->kind == TRANSPOSE; /* if its shape allows it */
     c->dense = is_dense(c);
     shape(c, true);
     c->aligned = c->kind == RUNS || is_aligned(c);
     c->lines = !staged && (c->aligned || c->dense || has_long_rows(c));
-    c->merged = makes_lines() && (find_merged(c) || find_gathered(c));
+    c->merged = joins() && (find_merged(c) || find_gathered(c));
     if (c->merged) {
         c->split = c->dense = c->aligned = c->lines = false;
         shape(c, true);

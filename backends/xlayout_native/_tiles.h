@@ -101,7 +101,7 @@ static bool cut_on_lines(const Copy *c)
  * not spliced: the lines at the ends of its rows would be made in two parts, far apart in time. */
 static Store store_of(const Isa *isa, const Copy *c, const uint8_t *start)
 {
-    if (!isa->whole_lines) return CACHED;
+    if (!makes_lines_with(isa, c)) return CACHED;
     const int64_t row = count_of(&c->rows, c->tile) * c->width;
     if (cut_on_lines(c) && begin_at(c, start, LINE)) return STREAMED;
     const bool long_rows = row >= ROW && !is_run(c);
@@ -133,8 +133,7 @@ static void choose_transpose(Tile *t, const int64_t *at, const uint8_t *from, co
     if (t->turn) t->store = store_of(worker->isa, c, start);
     t->staged = t->store == CACHED && !c->gaps && !(c->wide && t->turn);
     const bool far_apart = magnitude(c->loop[last].in) >= PAGE;
-    if (t->turn && worker->isa->whole_lines) t->by_rows = reads_along() && (c->wide || far_apart);
-    else t->by_rows = t->turn && (c->width < 4 || !off_line); /* wide elements off lines are faster in bands */
+    t->by_rows = t->turn && (worker->isa->lines < ALL_LINES || (reads_along(c) && (c->wide || far_apart)));
     t->lead = off_line && !t->first ? side : 0;
 }
 
@@ -178,6 +177,7 @@ static void run_tile(Worker *worker, const Copy *c, const int64_t *at, const uin
         t.box.batch = t.extent[t.batch];
         t.box.batch_in = c->loop[t.batch].in, t.box.batch_out = t.out[t.batch];
     }
+    if (c->kind == BLOCKS && t.staged && !makes_all_lines()) flip(&t.box); /* a stage is best filled along the input */
     if (c->kind == BLOCKS && worker->stream && !t.staged) {
         /* splicing needs blocks that are adjacent in the output to follow one another */
         const bool unaligned = t.kernel == isa->unaligned[BLOCKS];

@@ -5,7 +5,7 @@ enum {
     ROW = 1024,                   /* bytes of an output row in a tile, if the input runs across it */
     /* Rows of the input in a transpose's tile. Together they make long runs in the output, but each is read from
      * pages of its own: so ROWS of single bytes, whose runs would be short, or if there are no more rows; else
-     * FEWER_ROWS. Half of either if staged by lines, to keep the stages and the input in L2. */
+     * FEWER_ROWS. Half of either if all is staged, to keep the stages and the input in L2. */
     ROWS = 1024,
     FEWER_ROWS = 512,
     BYTES = 256,                  /* bytes of each row in such a tile; */
@@ -44,9 +44,6 @@ static int64_t rows_held(int64_t stride, int64_t most)
     return most;
 }
 
-static bool makes_lines(void);
-static bool reads_along(void);
-
 /* Whether all rows of an output at `to` begin at multiples of so many bytes, a power of two; NULL stands for an output
  * that begins at one itself. */
 static bool begin_at(const Copy *c, const uint8_t *to, int64_t multiple)
@@ -62,7 +59,7 @@ static bool begin_at(const Copy *c, const uint8_t *to, int64_t multiple)
  * and does not pay for short ones. No tile is left with rows too few for a square, unless these have several loops. */
 static bool shape_wide(Copy *c)
 {
-    if (c->cached || !(is_compound(c) ? makes_lines() : reads_along())) return false;
+    if (c->cached || !(is_compound(c) ? makes_lines(c) : reads_along(c))) return false;
     const bool spliced = c->off_line || !begin_at(c, NULL, LINE);
     const int64_t side = LINE / c->width, few = max(spliced ? ROW / c->width : 0, WIDE_ROWS);
     const int64_t row = bytes_of_side(c, &c->rows) / c->width, most = bytes_of_side(c, &c->columns);
@@ -123,8 +120,7 @@ static int64_t shape_transpose(Copy *c)
     const int64_t side = LINE / c->width, room = SMALL / c->width;
     const bool large = c->width >= 8, more = !large && (c->width == 1 || row->n <= ROWS);
     const int64_t columns = (large ? MORE_BYTES : BYTES) / c->width;
-    const bool by_lines = begin_at(c, NULL, LINE) && !makes_lines(); /* staged because a vector is less than a line */
-    const int64_t rows = (more ? ROWS : FEWER_ROWS) / (by_lines ? 2 : 1);
+    const int64_t rows = (more ? ROWS : FEWER_ROWS) / (makes_lines(c) ? 1 : 2);
     int64_t *high = &c->tile[c->rank - 1], *wide = &c->tile[c->along];
     c->band = max(rows_held(row->in, max(BAND, BAND_SQUARES * side)) / side, 1) * side;
     c->wide = c->wide && shape_wide(c);

@@ -18,7 +18,7 @@ INLINE VEC N(gather)(const uint8_t *from, Places lanes)
 
 /* Stores a finished column as `store` says. `carry` holds the vector that precedes it in the output, made from
  * the rows above. */
-INLINE void N(put_column)(uint8_t *to, VEC v, int width, Store store, uint8_t *carry)
+INLINE void N(store_column)(uint8_t *to, VEC v, int width, Store store, uint8_t *carry)
 {
 #if LANES == 4
     if (store == STREAMED) {
@@ -49,6 +49,37 @@ INLINE void N(turn_in_lanes)(VEC *v, int width)
     }
 }
 
+#if LANES == 2
+/* The same for a line of two vectors. */
+INLINE void N(store_line)(uint8_t *to, VEC a, VEC b, int width, Store store, uint8_t *carry)
+{
+    const int64_t part = store == SPLICED ? (int64_t)((uintptr_t)to & (LINE - 1)) : 0;
+    VEC first = a, second = b;
+    if (part) {
+        const VEC before = LOAD(carry + V);
+        const bool far = part > V;
+        const VEC x = far ? LOAD(carry) : before, y = far ? before : a, z = far ? a : b;
+        first = N(splice)(x, y, -part & (V - 1), width), second = N(splice)(y, z, -part & (V - 1), width);
+    }
+    if (store != CARRIED) STREAM(to - part, first), STREAM(to - part + V, second);
+    if (store != STREAMED) STORE(carry, a), STORE(carry + V, b);
+}
+
+/* Transposes n columns of a line each. */
+INLINE void N(turn_lines)(const uint8_t *from, int64_t row_in, uint8_t *to, Places columns, int width, Store store,
+                          uint8_t *carry)
+{
+    const int n = 16 / width;
+    VEC v[2][16];
+    for (int h = 0; h < 2; h++) {
+        for (int k = 0; k < n; k++) v[h][k] = N(gather)(from + (2 * h * n + k) * row_in, every(n * row_in));
+        N(turn_in_lanes)(v[h], width);
+    }
+    for (int k = 0; k < n; k++)
+        N(store_line)(to + place(columns, k), v[0][k], v[1][k], width, store, carry + k * LINE);
+}
+#endif
+
 /* Transposes n columns. Lane k holds rows k*n to k*n + n - 1, so that a column of all lanes is V contiguous bytes. */
 INLINE void N(turn)(const uint8_t *from, int64_t row_in, uint8_t *to, Places columns, int width, Store store,
                     uint8_t *carry)
@@ -58,7 +89,7 @@ INLINE void N(turn)(const uint8_t *from, int64_t row_in, uint8_t *to, Places col
     for (int k = 0; k < n; k++) v[k] = N(gather)(from + k * row_in, every(n * row_in));
     N(turn_in_lanes)(v, width);
     for (int k = 0; k < n; k++)
-        N(put_column)(to + place(columns, k), v[k], width, store, carry + k * LINE);
+        N(store_column)(to + place(columns, k), v[k], width, store, carry + k * LINE);
 }
 
 /* Squares: across a line and down all rows, then on to the next line. Meanwhile that line is fetched, and lines of
@@ -127,7 +158,7 @@ INLINE void turn_by_lanes(const uint8_t *packed, uint8_t *to, Places columns, in
         const VEC v[4] = {_mm512_shuffle_i32x4(even, even_too, 0x88), _mm512_shuffle_i32x4(odd, odd_too, 0x88),
                           _mm512_shuffle_i32x4(even, even_too, 0xdd), _mm512_shuffle_i32x4(odd, odd_too, 0xdd)};
         for (int k = 0; k < 4; k++)
-            N(put_column)(to + place(columns, k * n + j), v[k], width, store, carry + (k * n + j) * LINE);
+            N(store_column)(to + place(columns, k * n + j), v[k], width, store, carry + (k * n + j) * LINE);
     }
 }
 #endif
@@ -192,12 +223,18 @@ INLINE void N(turn_block)(const Block *block, uint8_t *to, Places columns, Store
         const int64_t row_in = packing == NOT_PACKED ? next_rows.step : LINE;
         Places own = columns;
         uint8_t *target = skip(&own, x * n, to);
+#if LANES == 2
+        if (store != CACHED) {
+            N(turn_lines)(from + x * 16, row_in, target, own, width, store, carry + x * n * LINE);
+            continue;
+        }
+#endif
         for (int r = 0; r < rows; r += n * LANES)
             N(turn)(from + r * row_in + x * 16, row_in, target + r * width, own, width, store, carry + x * n * LINE);
     }
 }
 
-#if LANES == 4
+#if LANES >= 2
 #define STORES(W, SPLICE, PACKING)                                                                 \
     switch (store) {                                                                               \
     case STREAMED: N(turn_block)(block, to, columns, STREAMED, carry, W, PACKING); break;          \

@@ -193,7 +193,7 @@ INLINE void N(unzip_row)(const uint8_t *from, const uint8_t *next, uint8_t *to, 
     for (int64_t x = 0; x < head; x += V)
         N(unzip_part)(from, to, b, ways, width, x, min(head - x, V));
     const int64_t burst = BURST(LANES), lines = (count - head) / LINE * LINE;
-    const int64_t bursts = stream && burst && columns_alias(ways, b->column_out) ? head + lines : 0;
+    const int64_t bursts = stream && burst && lines_unlike(ways, b->column_out) < ways ? head + lines : 0;
     _Alignas(LINE) uint8_t made[8][BURST(LANES) + LINE];
     int64_t at = head;
     for (; at < count; at += V) {

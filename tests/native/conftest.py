@@ -33,7 +33,7 @@ CALLED = xlayout_native.available and xlayout_native.ffi_handler() and find_spec
 collect_ignore_glob = [] if CALLED else ["test_jax_*.py"]
 
 ISAS = xlayout_native.get_isas() if xlayout_native.available else []
-LINES = [isa for isa in ISAS if isa.startswith("avx512")]
+LINES = [isa for isa in ISAS if isa.startswith("avx")]
 if "avx512vbmi" in ISAS:
     ISAS.remove("avx512")  # differs only in what `test_turn_bytes` tests
 USUAL = (8 << 20, 4 << 20)
@@ -50,7 +50,7 @@ def isa(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture(params=LINES)
 def lines(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Each instruction set whose vectors are lines, with everything streamed and shared."""
+    """Each instruction set that writes whole lines, with everything streamed and shared."""
     usual = xlayout_native.get_isa()
     xlayout_native.set_isa(request.param)
     xlayout_native.set_thresholds(0, 0)
