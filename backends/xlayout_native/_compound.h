@@ -7,6 +7,7 @@
 
 enum {
     FEW_LINES = 4,         /* of a row, up to which a stage may not be worth it */
+    ENOUGH_UNLIKE = 16,    /* columns that are written before one aliases another, if not half a square's */
     VECTOR = 16,           /* bytes of the smallest vector */
     LONG = 16 * LINE,      /* bytes of a row from which its first and last line may be written in parts */
     COMPOUND = 1 << 16,    /* bytes of a tile */
@@ -205,7 +206,8 @@ static bool is_compound(const Copy *c) { return c->rows.count > 1 || c->columns.
 static bool pays_directly(const Copy *c)
 {
     const bool few = is_compound(c) || c->loop[c->rank - 1].n * c->width <= FEW_LINES * LINE;
-    return few ? c->width < 4 && c->unlike >= c->width : c->unlike >= max(LINE / c->width / 4, 2);
+    if (few) return c->width < 4 && c->unlike >= c->width;
+    return c->unlike >= min(LINE / c->width / 2, ENOUGH_UNLIKE);
 }
 
 /* Elements along a side of a tile, of which each loop has so many steps. */
