@@ -101,7 +101,7 @@ INLINE void N(join_long)(const Rows *rows, uint8_t *to, bool stream, int n, int 
 
 /* Joins as many rows as the box has, of which `next` are the next ones. */
 TARGET static NOINLINE void N(join_rows)(const Box *b, Places places, const Pieces *pieces, const uint8_t *from,
-                                      const uint8_t *next, int64_t ahead, uint8_t *to, bool stream)
+                                         const uint8_t *next, int64_t ahead, uint8_t *to, bool stream)
 {
     Rows rows = {.bytes = b->columns * b->width, .ahead = ahead, .next = distance(from, next), .pieces = pieces};
     for (int k = 0; k < b->rows; k++) rows.at[k] = from + place(places, k);

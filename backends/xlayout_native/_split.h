@@ -102,8 +102,8 @@ INLINE void N(split_rows)(const Box *b, const Pieces *pieces, Places columns, co
 }
 
 /* Into as many as are a power of two they are unzipped. */
-INLINE void N(unzip_long)(const Box *b, Places columns, const uint8_t *from, const uint8_t *next, uint8_t *to, int ways,
-                       int width)
+INLINE void N(unzip_long)(const Box *b, Places columns, const uint8_t *from, const uint8_t *next, uint8_t *to,
+                          int ways, int width)
 {
     const int64_t count = b->rows * width, ahead = ahead_in(count * ways), wrap = count * ways - ahead;
     int64_t at = 0;
@@ -125,7 +125,7 @@ INLINE void N(unzip_long)(const Box *b, Places columns, const uint8_t *from, con
 }
 
 TARGET static NOINLINE void N(unzip_rows)(const Box *b, Places columns, const uint8_t *from, const uint8_t *next,
-                                       uint8_t *to)
+                                          uint8_t *to)
 {
 #define WAYS(W)                                                                                    \
     switch (b->columns) {                                                                          \
@@ -151,7 +151,7 @@ TARGET static void N(deal_several)(const Box *b, const int64_t *columns, const u
 {
     const Places places = {columns, 0};
 #define CASE(n) N(split_rows)(b, NULL, places, from, to, stream, n)
-    if (!stream || b->columns & (b->columns - 1)) EACH_NUMBER(b->columns, CASE)
+    if (!stream || (b->columns & (b->columns - 1))) EACH_NUMBER(b->columns, CASE)
     else N(unzip_rows)(b, places, from, from + b->rows * b->row_in, to);
 #undef CASE
 }
