@@ -27,8 +27,12 @@ __all__ = ["BEGIN", "END", "elsewhere", "figures", "looped", "main", "pages", "w
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results" / "grid.json"
 OTHERS = tuple(
-    RESULTS.with_name(f"grid-xeon-{family}.json")
-    for family in ("zips", "transposes", "compounds", "rows")
+    RESULTS.with_name(f"grid-{machine}-{family}.json")
+    for machine, families in (
+        ("xeon", ("zips", "transposes", "compounds", "rows")),
+        ("avx2", ("zips", "transposes")),
+    )
+    for family in families
 )
 LOOPS = RESULTS.with_name("overhead.json")
 PAGE = ROOT / "docs" / "guide" / "benchmarks.md"
