@@ -179,7 +179,8 @@ static bool find_merged(Copy *c)
 }
 
 /* Whether blocks, which follow one another in the result, are best merged as pieces of a single row: of a few that lead
- * away from each other in the input, and less than a line, or pages apart. Then they are made of elements of a lane. */
+ * away from each other in the input, and less than a line, or pages apart; where a vector is half of one, less than
+ * a line and not pages apart. Then they are made of elements of a lane. */
 static bool find_gathered(Copy *c)
 {
     const Loop *inner = &c->loop[c->rank - 1], *along = &c->loop[c->along];

@@ -37,20 +37,9 @@ INLINE void N(store_column)(uint8_t *to, VEC v, int width, Store store, uint8_t 
     STORE(to, v);
 }
 
-/* Transposes one square per lane, n x n elements, n = 16 / width. */
-INLINE void N(turn_in_lanes)(VEC *v, int width)
-{
-    const int n = 16 / width;
-    VEC w[16];
-    for (int round = n; round > 1; round /= 2) {
-        for (int k = 0; k < n / 2; k++)
-            N(unpack)(width, v[k], v[k + n / 2], &w[2 * k], &w[2 * k + 1]);
-        for (int k = 0; k < n; k++) v[k] = w[k];
-    }
-}
-
 #if LANES == 2
-/* The same for a line of two vectors. */
+/* The same for a line of two vectors, a and b. They are stored one right after the other: of lines that are begun
+ * side by side, each half would go to memory by itself. `carry` holds both vectors of the line before. */
 INLINE void N(store_line)(uint8_t *to, VEC a, VEC b, int width, Store store, uint8_t *carry)
 {
     const int64_t part = store == SPLICED ? (int64_t)((uintptr_t)to & (LINE - 1)) : 0;
@@ -64,7 +53,21 @@ INLINE void N(store_line)(uint8_t *to, VEC a, VEC b, int width, Store store, uin
     if (store != CARRIED) STREAM(to - part, first), STREAM(to - part + V, second);
     if (store != STREAMED) STORE(carry, a), STORE(carry + V, b);
 }
+#endif
 
+/* Transposes one square per lane, n x n elements, n = 16 / width. */
+INLINE void N(turn_in_lanes)(VEC *v, int width)
+{
+    const int n = 16 / width;
+    VEC w[16];
+    for (int round = n; round > 1; round /= 2) {
+        for (int k = 0; k < n / 2; k++)
+            N(unpack)(width, v[k], v[k + n / 2], &w[2 * k], &w[2 * k + 1]);
+        for (int k = 0; k < n; k++) v[k] = w[k];
+    }
+}
+
+#if LANES == 2
 /* Transposes n columns of a line each. */
 INLINE void N(turn_lines)(const uint8_t *from, int64_t row_in, uint8_t *to, Places columns, int width, Store store,
                           uint8_t *carry)
