@@ -12,7 +12,10 @@ import xlayout_native
 
 Loops = tuple[tuple[int, int, int], ...]
 Move = tuple[int, int, tuple[int, int, Loops]]
+Place = tuple[int, int]
+Places = tuple[Place, ...]
 
+LIBC = ctypes.CDLL(None)
 PAGE = mmap.PAGESIZE
 CANARY = 0xA5
 MARGIN = 192
@@ -22,13 +25,17 @@ class Buffer:
     """Bytes at any alignment, with canaries on both sides."""
 
     def __init__(self, count: int, *, shift: int = 0, fill: np.random.Generator | None = None):
-        self.memory = np.full(count + 2 * MARGIN + 64, CANARY, np.uint8)
-        base = -self.memory.ctypes.data % 64 + MARGIN // 64 * 64 + shift
-        self.bytes = self.memory[base : base + count]
+        self.memory = np.empty(count + 2 * MARGIN + 64, np.uint8)
+        self.count = count
+        self.move(shift)
         if fill is not None:
             self.bytes[:] = fill.integers(0, 256, count, np.uint8)
-        self._outside = np.ones(self.memory.size, bool)
-        self._outside[base : base + count] = False
+
+    def move(self, shift: int) -> None:
+        """Begin so many bytes past a line, with nothing written, in the same memory."""
+        self.memory[:] = CANARY
+        self.start = -self.memory.ctypes.data % 64 + MARGIN // 64 * 64 + shift
+        self.bytes = self.memory[self.start : self.start + self.count]
 
     @property
     def address(self) -> int:
@@ -37,7 +44,14 @@ class Buffer:
 
     def intact(self) -> bool:
         """Whether no byte outside was written."""
-        return bool((self.memory[self._outside] == CANARY).all())
+        before, after = self.memory[: self.start], self.memory[self.start + self.count :]
+        return bool((before == CANARY).all() and (after == CANARY).all())
+
+
+def alike(x: np.ndarray, y: np.ndarray) -> bool:
+    """Whether two arrays hold the same bytes; numpy's comparisons take memory, and so longer."""
+    places = ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(y.ctypes.data)
+    return x.nbytes == y.nbytes and LIBC.memcmp(*places, ctypes.c_size_t(x.nbytes)) == 0
 
 
 def fenced(count: int, *, at_the_end: bool = True) -> np.ndarray:
@@ -46,7 +60,7 @@ def fenced(count: int, *, at_the_end: bool = True) -> np.ndarray:
     private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     memory = np.frombuffer(mmap.mmap(-1, room + 2 * PAGE, flags=private), np.uint8)
     for fence in (memory.ctypes.data, memory.ctypes.data + PAGE + room):
-        assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(fence), ctypes.c_size_t(PAGE), 0) == 0
+        assert LIBC.mprotect(ctypes.c_void_p(fence), ctypes.c_size_t(PAGE), 0) == 0
     start = PAGE + (room - count if at_the_end else 0)
     return memory[start : start + count]
 
@@ -89,17 +103,30 @@ def same(
     expect(moves, itemsize, sources, wanted)
     run(moves, itemsize, sources, targets, threads=threads)
     for y, z in zip(targets, wanted, strict=True):
-        assert y.bytes.tobytes() == z.bytes.tobytes()
+        assert alike(y.bytes, z.bytes)
         assert y.intact()
 
 
-def agree(loops: Loops, itemsize: int, shift: int, first: int = 0) -> None:
-    """Check the loops as a copy, the source shifted by `first` bytes and the result by `shift`."""
+def agree(loops: Loops, itemsize: int, *places: Place) -> None:
+    """Check the loops as a copy, with the result and the source so many bytes past a line.
+
+    If no places are given, both begin on a line.
+    """
     start = -sum((n - 1) * min(x, 0) for n, x, _ in loops)
     reads = 1 + sum((n - 1) * abs(x) for n, x, _ in loops)
     writes = 1 + sum((n - 1) * z for n, _, z in loops)
-    x = Buffer(reads * itemsize, shift=first, fill=np.random.default_rng(reads))
-    same([(0, 0, (start, 0, loops))], itemsize, [x], [Buffer(writes * itemsize, shift=shift)])
+    moves = [(0, 0, (start, 0, loops))]
+    content = Buffer(reads * itemsize, fill=np.random.default_rng(reads))
+    wanted = Buffer(writes * itemsize)
+    expect(moves, itemsize, [content], [wanted])
+    x, y = Buffer(content.count), Buffer(wanted.count)
+    for shift, first in places or [(0, 0)]:
+        x.move(first)
+        x.bytes[:] = content.bytes
+        y.move(shift)
+        run(moves, itemsize, [x], [y], threads=2)
+        assert alike(y.bytes, wanted.bytes)
+        assert y.intact()
 
 
 def _window(

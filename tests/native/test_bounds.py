@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import xlayout_native
-from tests.native.oracle import Buffer, Loops, fenced
+from tests.native.oracle import Buffer, Loops, alike, fenced
 
 pytestmark = pytest.mark.usefixtures("isa", "thresholds")
 
@@ -29,7 +29,6 @@ def deal(rows: int, count: int, ways: int, block: int) -> Loops:
     return tuple((n, z, x) for n, x, z in weave(rows, count, ways, block))
 
 
-@pytest.mark.parametrize("shift", [0, 1, 16, 63])
 @pytest.mark.parametrize("at_the_end", [False, True])
 @pytest.mark.parametrize("form", [weave, deal])
 @pytest.mark.parametrize(
@@ -46,20 +45,20 @@ def deal(rows: int, count: int, ways: int, block: int) -> Loops:
     ],
 )
 def test_nothing_outside_is_read(
-    form: Callable[[int, int, int, int], Loops],
-    shape: tuple[int, int, int, int],
-    at_the_end: bool,
-    shift: int,
+    form: Callable[[int, int, int, int], Loops], shape: tuple[int, int, int, int], at_the_end: bool
 ) -> None:
     loops = form(*shape)
     count = int(np.prod(shape))
     x = fenced(count, at_the_end=at_the_end)
     x[:] = np.random.default_rng(count).integers(0, 256, count, np.uint8)
-    y = Buffer(count, shift=shift)
-    plan = xlayout_native.prepare([(0, 0, (0, 0, loops))], 1, 1, 1)
-    xlayout_native.run(plan, 2, int(x.ctypes.data), y.address)
     axes = x.reshape(shape[0], shape[2], shape[1], shape[3])
     if form is deal:
         axes = x.reshape(shape)
-    assert y.bytes.tobytes() == axes.swapaxes(1, 2).tobytes()
-    assert y.intact()
+    wanted = np.ascontiguousarray(axes.swapaxes(1, 2))
+    plan = xlayout_native.prepare([(0, 0, (0, 0, loops))], 1, 1, 1)
+    y = Buffer(count)
+    for shift in (0, 1, 16, 63):
+        y.move(shift)
+        xlayout_native.run(plan, 2, int(x.ctypes.data), y.address)
+        assert alike(y.bytes, wanted)
+        assert y.intact()

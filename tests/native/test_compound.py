@@ -44,7 +44,7 @@ def compounds(draw: st.DrawFn) -> Loops:
 @examples
 @given(compounds(), st.sampled_from((1, 2, 4, 8, 16)), st.integers(0, 63))
 def test_any(loops: Loops, itemsize: int, shift: int) -> None:
-    agree(loops, itemsize, shift, shift % 5)
+    agree(loops, itemsize, (shift, shift % 5))
 
 
 # name -> (shape, axes): several tiles, cut along rows, columns or both.
@@ -78,5 +78,4 @@ LARGE = {
 @pytest.mark.parametrize("name", LARGE)
 def test_several_tiles(name: str, itemsize: int) -> None:
     shape, axes = LARGE[name]
-    for shift in (0, 3):
-        agree(permuted(shape, axes), itemsize, shift, 5 * shift)
+    agree(permuted(shape, axes), itemsize, (0, 0), (3, 15))

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.usefixtures("isa", "thresholds")
 
 HALVES = (16, 32, 33, 40, 48, 64, 80, 96, 128, 136, 192, 500, 512, 528, 1000, 1088)  # bytes
 SHIFTS = (0, 1, 16, 40, 63)  # of the result, in bytes past a line
+ON_A_LINE = tuple((shift, 0) for shift in SHIFTS)  # the source
 ROOM = 300_000  # bytes: some tiles
 
 
@@ -26,24 +27,20 @@ def zipped(half: int, rows: int) -> Loops:
     return ((rows, 2 * half, 2 * half), (half, 1, 2), (2, half, 1))
 
 
-@pytest.mark.parametrize("shift", SHIFTS)
 @pytest.mark.parametrize("itemsize", [1, 2, 4, 8, 16])
 @pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("form", [unzipped, zipped])
-def test_rows_of_pairs(
-    form: Callable[[int, int], Loops], half: int, itemsize: int, shift: int
-) -> None:
+def test_rows_of_pairs(form: Callable[[int, int], Loops], half: int, itemsize: int) -> None:
     rows = ROOM // (2 * half)
-    agree(form(half // itemsize, rows), itemsize, shift, shift % 3)
-    agree(form(half // itemsize, 3), itemsize, shift)
+    agree(form(half // itemsize, rows), itemsize, *((shift, shift % 3) for shift in SHIFTS))
+    agree(form(half // itemsize, 3), itemsize, *ON_A_LINE)
 
 
-@pytest.mark.parametrize("shift", [1, 16, 40, 63])
 @pytest.mark.parametrize("tail", [31, 32, 33, 40, 47, 48, 62, 63])
-def test_a_last_tile_that_is_shorter_than_the_way_to_a_line(tail: int, shift: int) -> None:
+def test_a_last_tile_that_is_shorter_than_the_way_to_a_line(tail: int) -> None:
     row = (1 << 16) + tail
     pitch = (row // 64 + 2) * 64
-    agree(((2, 2 * row, 2 * pitch), (row, 2, 1), (2, 1, pitch)), 1, shift)
+    agree(((2, 2 * row, 2 * pitch), (row, 2, 1), (2, 1, pitch)), 1, *ON_A_LINE)
 
 
 NEARLY = {
@@ -64,11 +61,10 @@ NEARLY = {
 }
 
 
-@pytest.mark.parametrize("shift", SHIFTS)
 @pytest.mark.parametrize("itemsize", [1, 2, 4])
 @pytest.mark.parametrize("name", NEARLY)
-def test_rows_that_are_nearly_so(name: str, itemsize: int, shift: int) -> None:
-    agree(NEARLY[name], itemsize, shift)
+def test_rows_that_are_nearly_so(name: str, itemsize: int) -> None:
+    agree(NEARLY[name], itemsize, *ON_A_LINE)
 
 
 @pytest.mark.parametrize("shift", SHIFTS)

@@ -33,4 +33,4 @@ def forms(width: int, gap: int, itemsize: int) -> dict[str, Loops]:
 @pytest.mark.parametrize("width", WIDTHS)
 def test_short_rows(width: int, gap: int, itemsize: int) -> None:
     for number, loops in enumerate(forms(width, gap, itemsize).values()):
-        agree(loops, itemsize, (0, 3, 32)[number % 3], number % 5)
+        agree(loops, itemsize, ((0, 3, 32)[number % 3], number % 5))
