@@ -36,16 +36,26 @@ static Places places_of(const Copy *c, const Side *side, bool out, const int64_t
     return p;
 }
 
-/* How many rows come before this tile, and how many after it. */
-static int64_t rows_beside(const Copy *c, const int64_t *at, const int64_t *extent, bool after)
+/* Whether a tile begins with the first row. */
+static bool begins_rows(const Copy *c, const int64_t *at)
 {
-    int64_t rows = 0, unit = 1;
+    int64_t before = 0;
+    for (int j = 0; j < c->rows.count; j++) before |= at[c->rows.loop[j]];
+    return !before;
+}
+
+/* How many rows the tile has whose rows follow; 0 after the last. A loop that is cut may have few steps left in any
+ * round of those outside it. */
+static int64_t rows_of_next(const Copy *c, const int64_t *at, const int64_t *extent)
+{
+    int64_t rows = 1;
     for (int j = 0; j < c->rows.count; j++) {
         const int k = c->rows.loop[j];
-        rows += unit * (after ? c->loop[k].n - at[k] - extent[k] : at[k]);
-        unit *= c->loop[k].n;
+        const int64_t left = c->loop[k].n - at[k] - extent[k];
+        if (left) return rows * min(c->tile[k], left);
+        rows *= c->tile[k];
     }
-    return rows;
+    return 0;
 }
 
 /* Readies a tile to be made by squares, where it belongs. False if it is too small for them, or if that does not pay: a
@@ -69,7 +79,7 @@ static bool find_squares(Tile *t, const int64_t *at, const uint8_t *start)
     t->columns = places_of(c, &c->columns, true, worker->places[1]);
     t->turn = turn, t->store = store, t->packing = BY_TABLE, t->by_rows = worker->stream && reads_along(c);
     /* A tile too small for squares writes only its own rows. */
-    t->first = !rows_beside(c, at, t->extent, false), t->last = rows_beside(c, at, t->extent, true) < side;
+    t->first = begins_rows(c, at), t->last = rows_of_next(c, at, t->extent) < side;
     t->lead = t->store == SPLICED && !t->first ? side : 0;
     return true;
 }
