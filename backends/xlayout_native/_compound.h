@@ -19,7 +19,10 @@ enum {
     SHORT_ZIP = 16,        /* bytes of a row of pairs, fours or eights up to which it is best taken for a transpose */
     SHORTEST = 4,          /* bytes that have to be contiguous on either side */
     LONG_BLOCKS = 256,     /* most bytes of blocks that are merged, */
-    MOST_BLOCKS = 1 << 13, /* and of those of the innermost loop */
+    MOST_BLOCKS = 1 << 13, /* and of those of the innermost loop; */
+    LONG_EDGY = 1 << 10,   /* the same for blocks that begin off a line, and lie pages apart; */
+    MOST_EDGY = 1 << 16,
+    MANY_BLOCKS = 64,      /* and most of them that are read by table rather than one by one */
     FEWEST = 256,          /* elements of its rows and columns: a tile of fewer costs more than plain loops */
 };
 
@@ -28,6 +31,7 @@ static bool joins(void);
 static bool makes_all_lines(void);
 static bool makes_lines(const Copy *);
 static bool reads_along(const Copy *);
+static bool reads_apart(void);
 
 static bool has_loop(const Side *side, int k)
 {
@@ -178,18 +182,33 @@ static bool find_merged(Copy *c)
     return true;
 }
 
-/* Whether blocks, which follow one another in the result, are best merged as pieces of a single row: of a few that lead
- * away from each other in the input, and less than a line, or pages apart; where a vector is half of one, less than
- * a line and not pages apart. Then they are made of elements of a lane. */
+/* Whether blocks that a loop leads to are best copied one by one. They are if they are at least a line, and near one
+ * another in the input: less than half a page apart, or in L1 together; where a vector is half of a line, if they are
+ * not near. Processors that read from many places at once do as well with few or many blocks, at each of which the next
+ * one follows, and with a few whole lines. */
+static bool copies_one_by_one(const Copy *c, const Loop *inner)
+{
+    const int64_t step = magnitude(inner->in), long_enough = makes_all_lines() ? LONG_BLOCKS : LONG_BLOCKS / 2;
+    const bool near = step < PAGE / 2 || inner->n * step <= L1_SHARE, line = c->width >= LINE;
+    if (!reads_apart()) return makes_all_lines() ? c->lines && line && near : line || !near;
+    const bool follow = c->rank > 1 && c->loop[c->rank - 2].in == c->width;
+    const bool few = inner->n * c->width < LONG, many = inner->n > (c->off_line ? 2 : 1) * MANY_BLOCKS;
+    const bool whole = c->aligned && !c->off_line && (near || c->width >= long_enough);
+    return c->width > VECTOR && (whole || (follow && (few || many)));
+}
+
+/* Whether blocks, which follow one another in the result, are merged as pieces of a single row. Then they are made of
+ * elements of a lane. So are transposes of such elements, if rows are read from a few places at once. */
 static bool find_gathered(Copy *c)
 {
     const Loop *inner = &c->loop[c->rank - 1], *along = &c->loop[c->along];
-    const int64_t lanes = c->width / VECTOR, step = magnitude(inner->in);
-    const bool near = step < PAGE / 2 || inner->n * step <= L1_SHARE;
-    const bool line = c->width >= LINE, direct = makes_all_lines() ? c->lines && line && near : line || !near;
-    const bool turned = c->kind == TRANSPOSE && (along->n * c->width > LONG_BLOCKS || is_square(c));
+    const int64_t lanes = c->width / VECTOR;
+    const bool edgy = reads_apart() && c->off_line && magnitude(inner->in) >= PAGE;
+    const bool lane = reads_apart() && c->width == VECTOR && inner->n > SEVERAL && inner->n <= MANY_BLOCKS;
+    const bool turned = c->kind == TRANSPOSE && ((!lane && along->n * c->width > LONG_BLOCKS) || is_square(c));
     if ((c->kind != BLOCKS && c->kind != TRANSPOSE) || c->cached || c->rank == MAX_RANK || c->width % VECTOR ||
-        c->width > LONG_BLOCKS || inner->n * c->width > MOST_BLOCKS || direct || turned)
+        c->width > (edgy ? LONG_EDGY : LONG_BLOCKS) || inner->n * c->width > (edgy ? MOST_EDGY : MOST_BLOCKS) ||
+        turned || copies_one_by_one(c, inner))
         return false;
     Side columns = {lanes > 1, {c->rank}};
     const int64_t bytes = add_following(c, &columns, c->rank - 1, c->width);

@@ -279,3 +279,6 @@ static bool reads_along(const Copy *c)
     const bool unlike = c->unlike == LINE / c->width && !is_compound(c) && !makes_all_lines();
     return makes_lines(c) && (intel || unlike);
 }
+
+/* Whether blocks are read from many places as well as from one, as Intel's processors do. */
+static bool reads_apart(void) { return intel; }

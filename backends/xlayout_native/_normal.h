@@ -35,7 +35,7 @@ typedef struct {
     int64_t band;                 /* of a transpose: rows that are read across a tile before the next ones */
     bool split, merged;           /* of a compound one with few columns, or few rows: see _pieces.h */
     bool wide;                    /* of a transpose: its tiles are too large for a stage: see _transpose.h */
-    bool off_line;                /* of a compound one: the target is known not to begin on a line */
+    bool off_line;                /* of a compound one, and of blocks: the target is known not to begin on a line */
     int64_t unlike;               /* of a transpose: columns before one aliases another; at most a square's */
     bool cached;                  /* the plan's results are small enough to stay in the caches */
     bool dense;                   /* rows of pairs, of a line and more, that are adjacent in the output */

@@ -60,10 +60,13 @@ static bool is_staged(const Isa *isa, const Copy *c, const uint8_t *to)
     return c->lines && !writer(isa, c, to + c->to);
 }
 
-/* Whether its wide tiles, shaped for a target that begins on a line, would have to be spliced. */
-static bool needs_splices(const Copy *c, const uint8_t *to)
+/* Whether its tiles may be others if it is known that the target does not begin on a line: wide ones would have to be
+ * spliced, and blocks may be merged. */
+static bool differs_off_line(const Copy *c, const uint8_t *to)
 {
-    return c->wide && is_compound(c) && begin_at(c, NULL, LINE) && !begin_at(c, to + c->to, LINE);
+    const bool wide = c->wide && is_compound(c) && begin_at(c, NULL, LINE);
+    const bool blocks = reads_apart() && c->kind == BLOCKS && !c->merged && c->width % VECTOR == 0;
+    return (wide || blocks) && !begin_at(c, to + c->to, LINE);
 }
 
 /* The plan for buffers at these addresses; NULL if it would be the same, or if there is no memory for it. */
@@ -73,7 +76,7 @@ static Plan *shifted(const Isa *isa, const Plan *plan, uint8_t *const *pointers)
     for (int k = 0; same && k < plan->count; k++) {
         const Copy *c = &plan->copies[k];
         const uint8_t *to = pointers[plan->inputs + c->target];
-        same = !steps_of_rows(c, to) && !steps_of_columns(c, pointers[c->source]) && !needs_splices(c, to) &&
+        same = !steps_of_rows(c, to) && !steps_of_columns(c, pointers[c->source]) && !differs_off_line(c, to) &&
                !is_staged(isa, c, to);
     }
     Plan *made = same ? NULL : calloc(1, sizeof(Plan) + 3 * (size_t)plan->count * sizeof(Copy));
@@ -86,7 +89,7 @@ static Plan *shifted(const Isa *isa, const Plan *plan, uint8_t *const *pointers)
         const int last = c.rank - 1;
         cut(made, &c, last, rows);
         cut(made, &c, c.along, columns);
-        if (needs_splices(&c, to)) c.off_line = true, prepare_copy(&c, false);
+        if (differs_off_line(&c, to)) c.off_line = true, prepare_copy(&c, false);
         append(made, &c, is_staged(isa, &c, to));
     }
     finish_plan(made);

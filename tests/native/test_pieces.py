@@ -67,6 +67,11 @@ BLOCKS = {
     "many blocks in a row": ((40, 60, 48), (1, 0, 2)),
     "many lanes in a row": ((7, 15, 300, 16), (2, 0, 1, 3)),
     "far apart": ((32, 1000, 64), (1, 0, 2)),
+    "long, pages apart": ((6, 50, 384), (1, 0, 2)),
+    "long, in many places": ((100, 9, 512), (1, 0, 2)),
+    "many places": ((70, 60, 32), (1, 0, 2)),
+    "lanes in many places": ((40, 700, 16), (1, 0, 2)),
+    "few, each alone": ((5, 3, 14, 2, 32), (2, 1, 3, 0, 4)),
     "few of each": ((2, 3, 2, 5, 16), (3, 1, 0, 2, 4)),
     "the last tile is short": ((3, 701, 16), (1, 0, 2)),
 }
