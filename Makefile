@@ -29,8 +29,8 @@ PIP := $(BIN)/$(INSTALL)
 # Each file stays in one process: the examples of a page build on one another, and fixtures are made once.
 # Files are handed out in collection order, which ends with short ones. By default files with the most tests go
 # first, which leaves slow tests in small files for the end, when the other processes have nothing to do.
-# There are as many of them as processors, and each has threads of OpenMP's: those that wait must not take the time of
-# those that work.
+# There are as many processes as processors, and each has threads of OpenMP's: while these wait they must not take the
+# time of others.
 PYTEST := OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 SANITIZE := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
