@@ -26,8 +26,10 @@ def build(kind: str, out: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What users install."""
-    return build("wheel", tmp_path_factory.mktemp("dist"))
+    """What users install, but for optimisations, which would take most of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CFLAGS", "-O0")
+        return build("wheel", tmp_path_factory.mktemp("dist"))
 
 
 @pytest.fixture(scope="module", params=["wheel", "editable"])
