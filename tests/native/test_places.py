@@ -73,6 +73,21 @@ def test_any_compound(copy: tuple[Loops, int], shift: int) -> None:
     agree(*copy, (shift, 0))
 
 
+@st.composite
+def left_over(draw: st.DrawFn) -> tuple[Loops, int]:
+    """Reversed axes, of which the rows' middle one is often cut so that little is left."""
+    width = draw(st.sampled_from((2, 4, 8)))
+    rows = draw(st.integers(2, 12)), draw(st.integers(8, 2000 // width)), draw(st.integers(2, 4))
+    columns = draw(st.integers(64, 600 // width + 64))
+    return permuted((*rows, columns), (3, 2, 1, 0)), width
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(left_over())
+def test_any_that_leaves_low_tiles(copy: tuple[Loops, int]) -> None:
+    agree(*copy)
+
+
 @pytest.mark.parametrize("width", [1, 2, 4, 8])
 @pytest.mark.parametrize("room", [0, 1, 64])
 def test_compounds_with_gaps(width: int, room: int) -> None:
