@@ -65,8 +65,8 @@ static bool is_staged(const Isa *isa, const Copy *c, const uint8_t *to)
 static bool differs_off_line(const Copy *c, const uint8_t *to)
 {
     const bool wide = c->wide && is_compound(c) && begin_at(c, NULL, LINE);
-    const bool blocks = reads_apart() && c->kind == BLOCKS && !c->merged && c->width % VECTOR == 0;
-    return (wide || blocks) && !begin_at(c, to + c->to, LINE);
+    const bool short_blocks = c->kind == BLOCKS && c->width % VECTOR == 0 && c->width <= LONG_EDGY;
+    return (wide || (short_blocks && !c->merged && reads_apart())) && !begin_at(c, to + c->to, LINE);
 }
 
 /* The plan for buffers at these addresses; NULL if it would be the same, or if there is no memory for it. */
