@@ -199,13 +199,13 @@ def diff(a: Src, b: Src, family: Family = None) -> None:
 @app.command()
 def families(
     name: Annotated[str | None, typer.Argument(help="A family, to show its rules.")] = None,
-    to: Annotated[str, typer.Option(help="The dialect whose rules to show.")] = "maxtext",
+    to: Annotated[str | None, typer.Option(help="Only this dialect; of a family, maxtext.")] = None,
 ) -> None:
     """List the families that can be ported, or the rules of one."""
     from xlayout.port.show_family import families_table, rules_table
 
     with _refusals():
-        _show(rules_table(name, to) if name else families_table())
+        _show(rules_table(name, to or "maxtext") if name else families_table(to))
 
 
 @app.command()

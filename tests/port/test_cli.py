@@ -114,15 +114,21 @@ def test_inspect_families_explain_and_info_answer(wide_llama: Path) -> None:
     families = [line.split(maxsplit=3) for line in xlayout("families").stdout.splitlines()]
     assert ["llama", "maxtext-unscanned", "maxtext", "yes"] in families
     assert ["llama", "gguf", "gguf", "read only"] in families
+    lines = xlayout("families", "--to", "gguf").stdout.splitlines()
+    assert [line.split() for line in lines[3:]] == [
+        [name, "gguf", "gguf", "read", "only"]
+        for name in ("llama", "mixtral", "qwen2", "qwen3", "qwen3-moe")
+    ]
     rules = xlayout("families", "llama", "--to", "gguf").stdout
     assert "(heads two half) embed -> (heads half two) embed" in rules
     told = [line for line in xlayout("families", "llama").stdout.splitlines() if "√" in line]
     assert len(told) == 1
     assert "q_proj" in told[0]
     assert told[0].endswith("× 1/√dim")
-    unknown = xlayout("families", "llama", "--to", "gg")
-    assert unknown.exit_code == 1
-    assert "to: 'gg'; hf, gguf, maxtext, " in unknown.stderr
+    for name in (["llama"], []):
+        unknown = xlayout("families", *name, "--to", "gg")
+        assert unknown.exit_code == 1
+        assert "to: 'gg'; hf, gguf, maxtext, " in unknown.stderr
     explained = xlayout("explain", "(h d) m -> m h d", "h=2", "d=3", "m=4").stdout
     assert "a=4 b=2 c=3 -> (b c) a" in explained
     assert "1 piece" in explained

@@ -160,7 +160,8 @@ def test_inspect_says_what_is_there_whatever_it_is(own_llama: Path) -> None:
     edit_config(own_llama, architectures=["Unknown"])
     stranger = port.inspect(own_llama)
     assert len(stranger.tensors) == 30
-    assert "no family: config: architectures is ['Unknown']" in str(stranger)
+    said = f"no family: {own_llama}: config: architectures is ['Unknown']; known are Llama"
+    assert said in str(stranger)
 
 
 def test_an_output_from_which_the_source_could_be_made_is_not_yet_what_was_written(

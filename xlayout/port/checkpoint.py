@@ -100,10 +100,11 @@ def open_checkpoint(
         OSError: The system failed. If it is because too many files are open, even in the context,
             the error says how many may be.
     """
+    named = None if family is None else find_family(family, {})
     with limited(), open_source(path) as opened:
         source, wrappers = unwrapped(opened)
         refuse_part(source)
-        if family is None:
+        if named is None:
             refuse_stranger(source)
         said = source.config if config is None else config
         if not said:
@@ -111,7 +112,8 @@ def open_checkpoint(
                 f"{path}: no config; wanted a config.json with the model's Hugging Face keys "
                 "beside the weights" + "".join(f"; it holds {k}" for k in foreign(source.tensors))
             )
-        found = find_family(family, said)
+        with about(str(path), PortError):
+            found = named or find_family(None, said)
         dialect, rules = spoken(found, source, said)
         whole = with_rope_scaling(source, with_metadata(source, said))
         with about(str(path), PortError):

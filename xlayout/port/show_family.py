@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from xlayout.errors import PortError
 from xlayout.port.families import families, find_family
 from xlayout.table import Table
@@ -9,12 +11,20 @@ from xlayout.table import Table
 __all__ = ["families_table", "rules_table"]
 
 
-def families_table() -> Table:
-    """Return the families, with what can be read and written."""
+def families_table(dialect: str | None = None, /) -> Table:
+    """Return the families, with what can be read and written, or those that have one dialect.
+
+    Raises:
+        PortError: No family has this dialect.
+    """
+    known = dict.fromkeys(key for family in families() for key in family.dialects)
+    if dialect is not None and dialect not in known:
+        raise _unknown(dialect, known)
     rows = tuple(
-        (family.name, key, dialect.format, "yes" if dialect.format != "gguf" else "read only")
+        (family.name, key, found.format, "yes" if found.format != "gguf" else "read only")
         for family in families()
-        for key, dialect in family.dialects.items()
+        for key, found in family.dialects.items()
+        if dialect in (None, key)
     )
     return Table("families", ("family", "dialect", "format", "written"), rows)
 
@@ -27,7 +37,7 @@ def rules_table(name: str, dialect: str, /) -> Table:
     """
     family = find_family(name, {})
     if dialect not in family.dialects:
-        raise PortError(f"to: {dialect!r}; {', '.join(family.dialects)} are known")
+        raise _unknown(dialect, family.dialects)
     rows = tuple(
         (
             rule.name,
@@ -38,3 +48,7 @@ def rules_table(name: str, dialect: str, /) -> Table:
         for rule in family.dialects[dialect].rules
     )
     return Table(f"{name}: hf ↔ {dialect}", ("hf", dialect, "layout", "values"), rows)
+
+
+def _unknown(dialect: str, known: Iterable[str]) -> PortError:
+    return PortError(f"to: {dialect!r}; {', '.join(known)} are known")
