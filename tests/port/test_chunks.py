@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.port.models import MODELS, refused, same_bytes, save_llama
+from tests.port.models import MODELS, refused, same_bytes, save_llama, save_tensors, tensors
 from xlayout import port
 from xlayout.errors import PortError
+from xlayout.port.change import Change
 from xlayout.port.fit import fit
 from xlayout.port.formats import TensorSpec, open_source
-from xlayout.port.formats.maxtext import MaxTextSource, stored_bytes
+from xlayout.port.formats.chunk_grid import stored_bytes
+from xlayout.port.formats.maxtext import MaxTextSource
 from xlayout.port.formats.tensorstore_specs import write_spec
 from xlayout.port.lanes import LANES
 from xlayout.port.move import Move
@@ -131,6 +133,39 @@ def test_tiles_leave_room_for_others_where_they_cut_no_chunk(
     """Of 80 rows 64 fit: tiles of an eighth of them, or of half where chunks are as long."""
     ((fitted,),) = fit([[replace(up, chunk=chunk)]], sum(up.buffers(64)))
     assert fitted.lead == lead
+
+
+@pytest.mark.parametrize("to", ["maxtext", "maxtext-unscanned", "hf"])
+@pytest.mark.parametrize("max_ram", ["16kB", "30kB", "100kB"])
+def test_layers_of_several_dtypes_fill_the_same_chunks_of_their_stack(
+    narrow_llama: Path, tmp_path: Path, to: str, max_ram: str
+) -> None:
+    arrays = tensors(narrow_llama)
+    mixed = {n: x.astype("float32") if ".layers.1." in n else x for n, x in arrays.items()}
+    shutil.copytree(narrow_llama, tmp_path / "mixed")
+    save_tensors(tmp_path / "mixed", mixed)
+    for dtype in ("float32", "bfloat16"):
+        port.run(tmp_path / "mixed", tmp_path / dtype, to=to, max_ram=max_ram, dtype=dtype)
+        port.run(tmp_path / dtype, tmp_path / "back", to="hf", dtype=dtype)
+        back = tensors(tmp_path / "back")
+        assert back.keys() == arrays.keys()
+        assert all(
+            (back[name].astype("float32") == x.astype("float32")).all()
+            for name, x in arrays.items()
+        )
+        shutil.rmtree(tmp_path / "back")
+
+
+def test_tiles_that_fill_the_same_chunks_are_equally_long(up: Move) -> None:
+    """Where 80 rows fit once and 40 twice as wide, both are 40; alone, the narrow ones are 80."""
+    wide = replace(up, change=Change("float32", "float32"))
+    room = LANES * sum(up.buffers(80))
+    (narrow,), (other,) = fit([[up], [wide]], room)
+    assert (narrow.lead, other.lead) == (80, 40)
+    (narrow,), (other,) = fit([[up], [wide]], room, ties=["a stack", "a stack"])
+    assert (narrow.lead, other.lead) == (40, 40)
+    (narrow,), (other,) = fit([[up], [wide]], room, ties=["a", "another"])
+    assert (narrow.lead, other.lead) == (80, 40)
 
 
 def test_tiles_are_no_longer_than_pays(up: Move) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 from xlayout.port.formats import TensorSpec
 from xlayout.port.formats.base import Bounds
 from xlayout.port.formats.boxes import volume
+from xlayout.port.formats.chunk_grid import chunk_shape, stored_bytes
 from xlayout.port.formats.dcp_sink import dcp_files
-from xlayout.port.formats.maxtext import chunk_shape, stored_bytes
 from xlayout.port.formats.safetensors_index import shard
 from xlayout.port.losses import Loss
 from xlayout.port.move import Move

@@ -7,6 +7,7 @@ import os
 import resource
 import shutil
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,40 @@ def test_a_store_with_broken_nodes_is_written_again(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [tmp_path / "out"]
     with open_source(tmp_path / "out") as source:
         assert source.read("a").tolist() == [1] * 600
+
+
+@pytest.mark.parametrize("damage", ["empty", "half", "gone"])
+def test_a_store_is_finished_whichever_of_its_files_is_lost(tmp_path: Path, damage: str) -> None:
+    """The last chunk of each row reaches over the edge, and is read before it is overwritten."""
+    specs = {"a": TensorSpec("float32", (20, 45))}
+    rows = np.arange(900, dtype=np.float32).reshape(20, 45)
+
+    def write(stop: int) -> None:
+        with create_sink(
+            tmp_path / "out", "maxtext", specs, chunks={"a": (1, 40)}, key="k"
+        ) as sink:
+            for row, cut in product(range(20), (slice(0, 40), slice(40, 45))):
+                region, tile = (slice(row, row + 1), cut), rows[row : row + 1, cut]
+                if not sink.holds("a", region, np.empty_like(tile)):
+                    sink.write("a", np.ascontiguousarray(tile), region)
+                if row == stop:
+                    raise KeyboardInterrupt
+            sink.commit()
+
+    with suppress(KeyboardInterrupt):
+        write(stop=18)
+    (stage,) = tmp_path.iterdir()
+    shutil.copytree(stage, saved := tmp_path.parent / f"{tmp_path.name}-saved")
+    for file in sorted(path.relative_to(saved) for path in saved.glob("output/0/items/d/*")):
+        whole = (stage / file).read_bytes()
+        (stage / file).unlink()
+        if damage != "gone":
+            (stage / file).write_bytes(whole[: len(whole) // 2 if damage == "half" else 0])
+        write(stop=20)
+        with open_source(tmp_path / "out") as source:
+            assert np.array_equal(source.read("a"), rows)
+        shutil.rmtree(tmp_path / "out")
+        shutil.copytree(saved, stage)
 
 
 @pytest.mark.parametrize("step", ["Context", "open"])

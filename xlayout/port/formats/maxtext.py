@@ -8,7 +8,6 @@ tensor's name is its path in the tree: "params/params/decoder/layers/mlp/wi_0/ke
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from itertools import starmap
@@ -25,6 +24,7 @@ from xlayout.port.formats.base import (
     require,
     resolve,
 )
+from xlayout.port.formats.chunk_grid import chunk_count, chunk_keys, chunk_shape, stored_bytes
 from xlayout.port.formats.config import read_config, render_config
 from xlayout.port.formats.file_names import require_file
 from xlayout.port.formats.git_lfs import refuse_pointer
@@ -45,12 +45,12 @@ from xlayout.port.formats.tensorstore_specs import read_spec, store_spec, write_
 if TYPE_CHECKING:
     from xlayout.port.formats.base import Array
 
-__all__ = ["MaxTextSink", "MaxTextSource", "chunk_shape", "stored_bytes"]
+__all__ = ["MaxTextSink", "MaxTextSource"]
 
 _ITEMS = "0/items"
 _CONFIG = "config.json"
-_CHUNK = 32 << 20  # bytes; a write holds about two chunks
 _SLACK = 4096  # bytes of bookkeeping per array and per chunk, generously
+_PROBES = 8  # pairs of writes: at each 16th one, the nodes of earlier versions are read
 _STACKS = ("layers", "dense_layers", "moe_layers")
 
 
@@ -160,7 +160,7 @@ class MaxTextSink(StagedSink):
         self._tree = render_tree(specs)
         self._config = render_config(config) if config else b""
         self._step = render_step(config or {})
-        parts = sum(_count(specs[name].shape, chunk) for name, chunk in self.chunks.items())
+        parts = sum(chunk_count(specs[name].shape, chunk) for name, chunk in self.chunks.items())
         total = sum(stored_bytes(spec, extents[name]) for name, spec in specs.items())
         needed = total + _SLACK * (len(specs) + parts)
         needed += len(self._tree) + len(self._step) + len(self._config)
@@ -181,7 +181,10 @@ class MaxTextSink(StagedSink):
         context = ts.Context({"file_io_sync": False})
         if self._staging.resumed:  # read all nodes: a write would fail at a broken one
             with system_errors():
-                ts.KvStore.open(store_spec(self._items), context=context).result().list().result()
+                store = ts.KvStore.open(store_spec(self._items), context=context).result()
+                store.list().result()
+                for value in (b"", None) * _PROBES:
+                    store.write("probe", value).result()
         specs = {
             name: write_spec(self._items, name, spec, self.chunks[name])
             for name, spec in self.tensors.items()
@@ -218,10 +221,21 @@ class MaxTextSink(StagedSink):
         return True
 
     def _put(self, name: str, array: Array, box: Bounds) -> None:
-        target = self._arrays[name][tuple(starmap(slice, box))]
         with broken_arrays(str(self.path)):
-            # We wait for the write to finish, so tensorstore may use the array in place.
-            target.write(array, can_reference_source_data_indefinitely=True).result()
+            try:
+                self._store(name, array, box)
+            except ValueError:
+                if not self._staging.resumed:
+                    raise
+                # One that reaches over the edge is read before it is overwritten, also if damaged.
+                for key in chunk_keys(box, self.chunks[name]):
+                    self._arrays[name].kvstore.write(key, None).result()
+                self._store(name, array, box)
+
+    def _store(self, name: str, array: Array, box: Bounds) -> None:
+        target = self._arrays[name][tuple(starmap(slice, box))]
+        # We wait for the write to finish, so tensorstore may use the array in place.
+        target.write(array, can_reference_source_data_indefinitely=True).result()
 
     def _finish(self) -> None:
         self._release()
@@ -234,43 +248,10 @@ class MaxTextSink(StagedSink):
         self._arrays.clear()
 
 
-def chunk_shape(extent: tuple[int, ...], itemsize: int, /) -> tuple[int, ...]:
-    """Return the chunk shape for regions of an extent: an even part of it, of at most 32 MiB.
-
-    An axis that has no even parts of about the right size is left whole. Even parts never extend
-    further over the edge of a tensor than whole extents would.
-
-    >>> chunk_shape((4096, 1, 14336), 4)
-    (512, 1, 14336)
-    """
-    chunk = list(extent)
-    for axis, size in enumerate(extent):
-        most = max(_CHUNK // (math.prod(chunk) // size * itemsize), 1)
-        part = next(n for n in range(min(size, most), 0, -1) if size % n == 0)
-        chunk[axis] = part if 4 * part >= min(size, most) else size
-    return tuple(chunk)
-
-
-def stored_bytes(spec: TensorSpec, extent: tuple[int, ...], /) -> int:
-    """Return the bytes that the chunks of a tensor take if it is written in regions of an extent.
-
-    A chunk that extends over the edge of the tensor is stored whole.
-
-    >>> stored_bytes(TensorSpec("int8", (9, 7)), (4, 7))
-    84
-    """
-    chunk = chunk_shape(extent, spec.itemsize)
-    return _count(spec.shape, chunk) * TensorSpec(spec.dtype, chunk).nbytes
-
-
 def _one_layer(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return a tensor's shape, cut to one layer if MaxText stacks layers in it, along axis 1."""
     scanned = len(shape) > 1 and any(part in _STACKS for part in name.split("/"))
     return (shape[0], 1, *shape[2:]) if scanned else shape
-
-
-def _count(shape: tuple[int, ...], chunk: tuple[int, ...]) -> int:
-    return math.prod(-(-n // c) for n, c in zip(shape, chunk, strict=True))
 
 
 def _refuse_unfit(name: str, spec: TensorSpec, chunk: tuple[int, ...]) -> None:
