@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -47,11 +49,11 @@ def test_a_narrow_exponent_is_never_called_exact_in_vain(
 
 @pytest.mark.parametrize("dim", HEADS)
 def test_the_exact_dtype_brings_back_every_ordinary_weight(dim: int) -> None:
-    factor = dim**-0.5
-    for dtype in ("float16", "bfloat16"):
+    for dtype, factor in product(("float16", "bfloat16"), (dim**-0.5, dim**0.5)):
         x = every_finite(dtype)
-        if dtype == "bfloat16":  # powers of two may stay: only exponents near the end lose bits
-            x = x[(np.abs(x.astype(np.float32)) > 1e-30) | (x == 0)]
+        if dtype == "bfloat16":  # only exponents near the ends lose bits, or overflow
+            size = np.abs(x.astype(np.float32))
+            x = x[((size > 1e-30) & (size < 1e37)) | (x == 0)]
         change = Change(dtype, exact_dtype(dtype, factor), factor)
         y = change.apply(x, np.empty(x.shape, numpy_dtype(change.target)))
         assert change.losses(x, y) == 0
@@ -62,6 +64,8 @@ def test_the_exact_dtype_is_no_wider_than_it_must_be() -> None:
     assert exact_dtype("float16", 1.0) == "float16"
     assert exact_dtype("bfloat16", 128**-0.5) == "float32"
     assert exact_dtype("float16", 64**-0.5) == "float32"
+    assert exact_dtype("bfloat16", 128**0.5) == "float32"
+    assert exact_dtype("float16", 96**0.5) == "float32"
     assert exact_dtype("float32", 128**-0.5) == "float64"
     with pytest.raises(PortError, match="no dtype here holds that exactly; exact=False"):
         exact_dtype("float64", 128**-0.5)

@@ -94,21 +94,51 @@ def test_numbers_at_the_end_of_the_range_are_stored_wider(tmp_path: Path) -> Non
     assert same_bytes(model, tmp_path / "back")
 
 
+def test_a_tree_without_its_origin_is_stored_wider_and_the_plan_says_so(tmp_path: Path) -> None:
+    """Times √128, bfloat16 queries take float32; only the greatest numbers would take float64."""
+    source = save_llama(tmp_path / "hf", head_dim=128)
+    port.run(source, tmp_path / "tree", to="maxtext", dtype="bfloat16", exact=False)
+    plan = port.run(tmp_path / "tree", tmp_path / "back", to="hf").plan
+    queries = {name for name in plan.specs if "q_proj" in name}
+    assert dict(plan.widened) == dict.fromkeys(queries, "bfloat16")
+    assert {spec.dtype for name, spec in plan.specs.items() if name in queries} == {"float32"}
+    assert "self_attn.q_proj.weight is stored wider than its origin" in str(plan)
+    port.run(tmp_path / "back", tmp_path / "again", to="maxtext", dtype="bfloat16")
+    assert_same_trees(tmp_path / "tree", tmp_path / "again")
+    with_greatest = save_tree(tmp_path / "tree", tmp_path / "great", greatest=3e38)
+    wide = port.run(with_greatest, tmp_path / "wide", to="hf").plan
+    assert {spec.dtype for name, spec in wide.specs.items() if name in queries} == {"float64"}
+
+
+def save_tree(source: Path, out: Path, /, *, greatest: float) -> Path:
+    """Save a MaxText tree again, with one element of each query replaced."""
+    with (
+        open_source(source) as tree,
+        create_sink(out, "maxtext", tree.tensors, config=tree.config) as sink,
+    ):
+        for name in tree.tensors:
+            values = tree.read(name)
+            if "query" in name:
+                values.flat[0] = greatest
+            sink.write(name, values)
+        sink.commit()
+    return out
+
+
+def assert_same_trees(one: Path, other: Path, /) -> None:
+    """Check that two MaxText trees hold the same bytes."""
+    with open_source(one) as a, open_source(other) as b:
+        assert a.tensors == b.tensors
+        for name in a.tensors:
+            assert a.read(name).tobytes() == b.read(name).tobytes(), name
+
+
 def test_a_part_that_needs_more_room_than_the_others_is_refused_in_the_plan(
     tmp_path: Path,
 ) -> None:
     source = save_llama(tmp_path / "hf", num_key_value_heads=2)
     port.run(source, tmp_path / "tree", to="maxtext")
-    with (
-        open_source(tmp_path / "tree") as tree,
-        create_sink(tmp_path / "big", "maxtext", tree.tensors, config=tree.config) as sink,
-    ):
-        for name in tree.tensors:
-            values = tree.read(name)
-            if "query" in name:
-                values.flat[0] = 3e38  # four times that is no bfloat16
-            sink.write(name, values)
-        sink.commit()
+    save_tree(tmp_path / "tree", tmp_path / "big", greatest=3e38)  # four times that is no bfloat16
     text = "linear_qkv.weight: its parts are float64 and bfloat16; a tensor has one dtype"
     refused(tmp_path / "big", tmp_path / "out", text, to="megatron")
     port.run(tmp_path / "big", tmp_path / "out", to="megatron", dtype="float64")

@@ -165,13 +165,17 @@ def exact_dtype(dtype: str, factor: float, /) -> str:
     """Return the narrowest dtype that holds `factor` times any weight of `dtype` exactly.
 
     A power of two only shifts the exponent, for which bfloat16 and wider dtypes have room; any
-    other factor needs the next wider significand.
+    other factor needs the next wider significand. No weight is near the ends of the range of
+    bfloat16, which float32 shares.
 
-    >>> exact_dtype("bfloat16", 64**-0.5), exact_dtype("bfloat16", 128**-0.5)
-    ('bfloat16', 'float32')
+    >>> [exact_dtype("bfloat16", factor) for factor in (64**-0.5, 128**-0.5, 128**0.5)]
+    ['bfloat16', 'float32', 'float32']
     """
-    if factor == 1.0 or (math.frexp(factor)[0] == 0.5 and FLOATS.get(dtype, (0, 0, 0))[2] >= 127):
+    bits, _, high = FLOATS.get(dtype, (0, 0, 0))
+    if factor == 1.0 or (math.frexp(factor)[0] == 0.5 and high >= 127):
         return dtype
+    if 0 < bits <= 8:
+        return "float32"
     return roomy_dtype(dtype, factor)
 
 

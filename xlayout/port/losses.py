@@ -83,14 +83,15 @@ def measure(source: Source, moves: Sequence[Move], /) -> list[Loss]:
 def roomier(moves: Sequence[Move], losses: Sequence[Loss], dtype: str | None, /) -> list[Move]:
     """Store in a wider dtype what exceeds its range, or refuse if the caller chose the dtype.
 
-    A power of two loses only numbers at the ends of the range, and for any other factor a wider
-    dtype has already been chosen.
+    The dtypes that are chosen for a factor lose only numbers at the ends of the range.
 
     Raises:
-        PortError: The dtype was asked for, or differs from the source's.
+        PortError: The dtype was asked for, or is the one that the source once had.
     """
     lost = [(loss.tensor, loss.change) for loss in losses if loss.lost]
-    if dtype is not None or any(change.source != change.target for _, change in lost):
+    if dtype is not None or any(
+        change.target != exact_dtype(change.source, change.factor) for _, change in lost
+    ):
         raise _refusal(losses, dtype)
     wide = {
         (tensor, change): replace(change, target=roomy_dtype(change.source, change.factor))

@@ -212,7 +212,7 @@ def _widened(checkpoint: Checkpoint, moves: Sequence[Move]) -> dict[str, str]:
     found = {}
     for move in moves:
         origin = checkpoint.origin.get(move.source.tensor, move.change.source)
-        if move.target.rule.scale and move.change.target != origin:
+        if move.change.target != origin:
             found[move.target.tensor] = origin
     return found
 
