@@ -105,7 +105,7 @@ def _refusals() -> Iterator[None]:
         from xlayout.table import harmless
 
         text = harmless(_with_notes(f"error: {error}", error))
-        Console(stderr=True, soft_wrap=True).print(text, style="red", markup=False)
+        Console(stderr=True, soft_wrap=True).print(text, style="red", markup=False, emoji=False)
         raise typer.Exit(1) from error
 
 

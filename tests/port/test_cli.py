@@ -104,9 +104,9 @@ def test_a_plan_for_a_place_that_is_taken_is_shown_and_is_no_success(
 
 
 def test_a_path_where_nothing_is_says_so(tmp_path: Path) -> None:
-    result = xlayout("inspect", tmp_path / "nothing")
+    result = xlayout("inspect", tmp_path / "nothing:smile:")
     assert result.exit_code == 1
-    assert "nothing is there; wanted a checkpoint file or directory" in result.stderr
+    assert "nothing:smile:: nothing is there; wanted a checkpoint file or" in result.stderr
 
 
 def test_inspect_families_explain_and_info_answer(wide_llama: Path) -> None:

@@ -37,10 +37,10 @@ def bench(
         count = processors() if threads is None else threads
         use_threads(count)
     except (ValueError, ModuleNotFoundError) as error:
-        errors.print(f"error: {error}", style="red", markup=False)
+        errors.print(f"error: {error}", style="red", markup=False, emoji=False)
         raise typer.Exit(2) from error
     if warning := busy():
-        errors.print(warning, style="yellow", markup=False)
+        errors.print(warning, style="yellow", markup=False, emoji=False)
     size = 16 * MB if quick else 64 * MB
     for table in compared(QUICK if quick else OPS, size, threads=count, compiled=not quick):
         if screen.is_terminal:
