@@ -78,6 +78,8 @@ def writer(
         plan = plans(dtype.itemsize) if dtype.itemsize else None
         if plan is None or not wanted() or not are_bytes(dtype, *arrays):
             return None
+        if fills and dtype.kind in "SU":  # what numpy fills text with is "0"
+            return None
         if outputs is None:
             outputs = [empty(shape, dtype) for shape in targets]
         elif not fits(outputs, dtype):

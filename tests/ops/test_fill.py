@@ -110,6 +110,21 @@ def test_zero_is_written_alike_in_strings_of_any_kind() -> None:
         assert xl.pad(np.array(["a"], dtype), to=2).tolist() == ["a", "0"]
 
 
+@pytest.mark.parametrize("dtype", ["U1", "S3"])
+@pytest.mark.parametrize("count", [3, 20_000])
+def test_zero_is_written_alike_in_strings_of_any_number(dtype: str, count: int) -> None:
+    x, y = np.full(count, "a", dtype), np.full(count + 2, "z", dtype)
+    wanted = [*x.tolist(), *np.full(2, "0", dtype).tolist()]
+    layout = xl.pad.layout((count,), to=count + 2)
+    for _ in range(3):  # what repeats may go another way
+        assert xl.pad(x, to=count + 2).tolist() == wanted
+        assert layout(x, fill=0).tolist() == wanted
+        for out in (y, y[::-1]):
+            out[:] = "z"
+            xl.pad(x, to=count + 2, out=out)
+            assert out.tolist() == wanted
+
+
 def test_both_parts_of_a_complex_number_must_fit(backend: Framework) -> None:
     x = backend.array(np.zeros(2, np.complex64))
     assert backend.numpy(xl.pad(x, to=3, value=1 - 3e38j)).tolist()[2] == np.complex64(1 - 3e38j)

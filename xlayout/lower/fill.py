@@ -78,7 +78,8 @@ def _wanted(name: str, value: Any) -> str | None:
         low, high = (
             (0, 2**bits - 1) if name[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
         )
-        whole = not isinstance(value, complex) and low <= value <= high and value == int(value)
+        numbers = int if "time" in name else (int, float)  # of floats numpy makes no dates
+        whole = isinstance(value, numbers) and low <= value <= high and value == int(value)
         return None if whole else f"an integer from {low} to {high}"
     if isinstance(value, complex) and not name.startswith("complex"):
         return "a real number"
@@ -139,7 +140,15 @@ def as_number(value: Any) -> Any:
     >>> as_number(np.int8(3)), as_number("3")
     (3, '3')
     """
-    return value.item() if is_held(value) and not getattr(value, "shape", True) else value
+    if not is_held(value) or getattr(value, "shape", True):
+        return value
+    if getattr(value.dtype, "kind", "") in ("M", "m"):  # some of numpy's dates become integers
+        return value
+    number = value.item()
+    if type(number) is not type(value):
+        return number
+    number = complex(value) if value.dtype.kind == "c" else float(value)  # from a long double
+    return number if number == value or value != value else value
 
 
 def is_zero(value: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, TypedDict, get_args
 from xlayout.algebra.shapes import boolean, one_of
 from xlayout.errors import LayoutError
 from xlayout.lower.calls import Comm
-from xlayout.lower.fill import is_held
+from xlayout.lower.fill import as_number, is_held
 from xlayout.lower.run import check_copy
 
 __all__ = [
@@ -143,5 +143,6 @@ def plain(value: Any) -> Any:
         return tuple(map(plain, value))
     if is_held(value) and hasattr(value, "tolist"):
         # Under a transform `item` raises torch's own error.
-        return plain(value.tolist() if getattr(value, "shape", ()) else value.item())
+        held = value.tolist() if getattr(value, "shape", ()) else as_number(value)
+        return value if held is value else plain(held)
     return value
