@@ -126,7 +126,7 @@ static void run_compound(Worker *worker, const Copy *c, const int64_t *at, const
         gather_rows(&t, from, t.box.columns * c->width, worker->carry, t.box.row_in, next);
         from = worker->carry;
         const Kernel direct = worker->stream ? worker->isa->unaligned[TRANSPOSE] : NULL;
-        if (direct && is_narrow(c)) {
+        if (direct && is_narrow(c) && t.box.row_in == t.box.columns * c->width) { /* else it has many columns to it */
             t.box.column_out = c->loop[c->along].out;
             direct(&t.box, from, to);
             return;

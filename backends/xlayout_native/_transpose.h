@@ -21,6 +21,8 @@ enum {
     L2_BYTES = 1 << 20,           /* bytes of L2, and lines in one of its sets: */
     L2_WAYS = 8,                  /* fewer than most processors have */
 };
+_Static_assert(8 * 32 <= ROW && 8 * ROW <= TILE / 4, "a step of a zip, or of an unzip, must not be cut");
+_Static_assert((int)LINE <= WIDE_ROWS, "a wide tile must have a square of any width");
 
 /* The largest count up to n whose elements fill whole lines; n itself if it is less than a line. */
 static int64_t round_to_lines(int64_t n, int64_t width)

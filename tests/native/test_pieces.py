@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import xlayout_native
-from tests.native.oracle import Buffer, Loops, Move, agree, expect
+from tests.native.oracle import Buffer, Loops, Move, agree, alike, expect
 from tests.native.test_copy import permuted
 
 pytestmark = pytest.mark.usefixtures("lines", "maker")
@@ -153,6 +153,27 @@ def test_a_plan_outlives_the_choice_of_kernels(way: Way, copy: Copy, cached: boo
         target.bytes[:] = 0
         xlayout_native.run(plan, 1, source.address, target.address)
         assert target.bytes.tobytes() == wanted.bytes.tobytes()
+
+
+@pytest.mark.parametrize("columns", [3, 5, 6, 7])
+@pytest.mark.parametrize("rows", [(40, 3, 2), (517, 3, 2)], ids=str)
+def test_a_plan_of_few_columns_outlives_it_too(rows: tuple[int, ...], columns: int) -> None:
+    """Gathered rows of five to seven pairs of doubles are a power of two lines apart, or not."""
+    loops = permuted((*rows, columns), (1, 3, 0, 2))
+    moves: list[Move] = [(0, 0, (0, 0, loops))]
+    source = Buffer(16 * math.prod(rows) * columns, fill=np.random.default_rng(0))
+    target, wanted = Buffer(source.count), Buffer(source.count)
+    expect(moves, 16, [source], [wanted])
+    xlayout_native.set_thresholds(0, 0)
+    for made in xlayout_native.get_isas():
+        xlayout_native.set_isa(made)
+        plan = xlayout_native.prepare(moves, 16, 1, 1)
+        for isa in xlayout_native.get_isas():
+            xlayout_native.set_isa(isa)
+            target.bytes[:] = 0
+            xlayout_native.run(plan, 1, source.address, target.address)
+            assert alike(target.bytes, wanted.bytes), (made, isa)
+            assert target.intact()
 
 
 @st.composite
