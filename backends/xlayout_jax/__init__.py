@@ -8,6 +8,7 @@ Its modules, from the bottom up:
     launches, trial, cuda      by Triton's kernel on a GPU: its calls, trials of it, when it pays
     lowering                   one of these, or plain ops
     refusals                   errors about arrays without memory, and about JAX's own errors
+    fresh                      copies and checked casts, outside of programs on a CPU
     exchange, pytree           an array's memory, to and from another framework; containers
     placement, distributed     how arrays lie on devices; those to and from another framework
     transposes                 a function whose transpose is given, as one operation of JAX

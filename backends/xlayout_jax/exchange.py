@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xlayout_jax.fresh import copied, narrowed
 from xlayout_jax.refusals import deleted, described, no_equivalent, refuse_abstract
 from xlayout_jax.tracers import is_tracer
 from xlayout_native.strided import dense_strides
@@ -97,7 +98,7 @@ class Offer:
         if host or self.obstacle:
             values = jax.device_put(np.asarray(self._array), _device(CPU, 0))
         else:
-            values = jnp.copy(self._array)
+            values = copied(self._array)
         return offer(values.block_until_ready())
 
     def wait(self) -> None:
@@ -163,7 +164,7 @@ def adopt(
     mode = jax.ensure_compile_time_eval() if at_once else nullcontext()
     with mode, jax.enable_x64(True) if wide else nullcontext():
         x = _imported(offered, dtype, device)
-        return _narrowed(x, _NARROWER[name]) if wide and x64 == "narrow" else x
+        return narrowed(x, _NARROWER[name]) if wide and x64 == "narrow" else x
 
 
 def keep(x: Any, /, *, copy: bool | None = None, **_of_an_import: Any) -> jax.Array:
@@ -174,7 +175,9 @@ def keep(x: Any, /, *, copy: bool | None = None, **_of_an_import: Any) -> jax.Ar
             raise deleted(x)
     elif copy is False:
         raise TypeError(f"{x.aval} is traced and has no memory to share; pass copy=None")
-    return jnp.copy(x) if copy else x
+    copying = jnp.copy if is_tracer(x) else copied
+    kept: jax.Array = copying(x) if copy else x
+    return kept
 
 
 class _On:
@@ -249,19 +252,6 @@ def _dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
             return False
         expected *= n
     return True
-
-
-def _narrowed(x: jax.Array, name: str) -> jax.Array:
-    """`x` in half the width, every value checked; the check waits for the cast to end."""
-    small = x.astype(name)
-    if jnp.issubdtype(x.dtype, jnp.integer):
-        fits = bool(jnp.all(small.astype(x.dtype) == x))
-    else:  # real and imaginary parts apart: an infinite one says nothing of the other
-        parts = (jnp.real, jnp.imag) if jnp.iscomplexobj(x) else (jnp.real,)
-        fits = all(bool(jnp.all(jnp.isfinite(p(small)) == jnp.isfinite(p(x)))) for p in parts)
-    if not fits:
-        raise OverflowError(f"x64='narrow': a value does not fit {name}; pass x64='keep'")
-    return small
 
 
 def _place(x: jax.Array) -> tuple[tuple[int, int], str | None]:
