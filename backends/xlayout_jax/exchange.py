@@ -10,12 +10,13 @@ import os
 import weakref
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.backend import backends
 
 from xlayout_jax.fresh import copied, narrowed
 from xlayout_jax.refusals import deleted, described, no_equivalent, refuse_abstract
@@ -178,6 +179,14 @@ def keep(x: Any, /, *, copy: bool | None = None, **_of_an_import: Any) -> jax.Ar
     copying = jnp.copy if is_tracer(x) else copied
     kept: jax.Array = copying(x) if copy else x
     return kept
+
+
+def settle() -> None:
+    """Return once nothing reads what was offered: whatever does has results, to be waited for."""
+    for platform in backends():
+        for x in jax.live_arrays(platform):  # type: ignore[no-untyped-call]
+            with suppress(RuntimeError):  # it was deleted meanwhile, or its computation failed
+                x.block_until_ready()
 
 
 class _On:

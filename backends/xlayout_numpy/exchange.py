@@ -126,6 +126,10 @@ def keep(x: Any, /, *, copy: bool | None = None) -> np.ndarray:
     return array.copy() if copy else array
 
 
+def settle() -> None:
+    """Return at once: numpy has read when it returns."""
+
+
 def _plain(x: Any) -> np.ndarray:
     if not isinstance(x, np.ndarray):
         raise TypeError(f"expected a numpy.ndarray, got {type(x).__qualname__}; pass np.asarray(x)")

@@ -187,6 +187,10 @@ def keep(x: Any, /, *, copy: bool | None = None) -> torch.Tensor:
     return x.clone() if copy else x
 
 
+def settle() -> None:
+    """Return at once: torch's streams have an order, and what reads a tensor is ahead in it."""
+
+
 def _refuse_recording() -> None:
     """Refuse where the result would be baked into a graph as a constant."""
     if _is_compiling() or _after_a_graph_break() or jit_tracing():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -41,6 +42,38 @@ def test_a_donated_jax_array_is_deleted_and_its_memory_lives_on() -> None:
     assert a.is_deleted()
     t += 1
     assert t.tolist() == list(range(1, 17))
+
+
+@jax.jit
+def read_late(a: Any, m: Any) -> Any:
+    """The values of `a`, read after some work."""
+    m = jax.lax.fori_loop(0, 40, lambda _, m: jnp.tanh(m @ m), m)
+    return a + jnp.isnan(m.sum())
+
+
+@pytest.mark.parametrize("make", [jnp.ones, lambda n: to_jax(torch.ones(n))], ids=["own", "lent"])
+@pytest.mark.parametrize("thread", [False, True])
+def test_computations_that_still_read_a_donated_array_are_waited_for(
+    make: Any, thread: bool
+) -> None:
+    work = jnp.full((512, 512), 0.01)
+    read_late(jnp.ones(1 << 16), work).block_until_ready()
+    a = make(1 << 16)
+    with ThreadPoolExecutor(1) as pool:
+        late = pool.submit(read_late, a, work).result() if thread else read_late(a, work)
+    to_torch({"a": a}, donate=True)["a"].zero_()
+    assert bool((late == 1).all())
+
+
+def test_a_computation_that_failed_is_not_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Failed:
+        def block_until_ready(self) -> None:
+            raise jax.errors.JaxRuntimeError("INTERNAL: out of memory")
+
+    monkeypatch.setattr(jax, "live_arrays", lambda _platform: [Failed()])
+    a = jnp.ones(4)
+    to_torch(a, donate=True)
+    assert a.is_deleted()
 
 
 def test_a_source_that_had_to_be_copied_is_given_up_as_well() -> None:

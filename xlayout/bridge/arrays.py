@@ -23,7 +23,8 @@ def to_torch(x: Any, /, *, copy: bool | None = None, donate: bool = False) -> An
             twice is converted once.
         copy: None shares where it can and copies where it cannot; False shares or raises; True
             makes fresh memory. Writing into a shared tensor changes the array it came from.
-        donate: Give up the source: the jax.Array is deleted, so that torch's writes are safe.
+        donate: Give up the source: JAX's computations are waited for, and the jax.Array is deleted,
+            so that torch's writes are safe.
 
     Raises:
         TypeError: a tracer, a random key, a dtype that torch does not have, a leaf that is not an
@@ -120,6 +121,7 @@ def _exchanged(
             "copy: True with donate=True; memory is handed over or copied, choose one"
         )
     given: list[Offer] = []
+    givers: set[Exchange] = set()
 
     def cross(x: Any) -> Any:
         source = exchange_of(x)
@@ -130,9 +132,12 @@ def _exchanged(
             if not offered.donatable:
                 raise TypeError(f"nothing can empty {a_type(x)}; do not donate it")
             given.append(offered)
+            givers.add(source)
         return target.adopt(offered, copy=copy, **options)
 
     result = mapped(cross, tree)
+    for source in givers:
+        source.settle()
     for offered in given:
         offered.release()
     return result

@@ -77,6 +77,9 @@ class Exchange(Protocol):
     def keep(self, x: Any, /, *, copy: bool | None = None, **options: Any) -> Any:
         """What `adopt` does, for an array that already belongs to this framework."""
 
+    def settle(self) -> None:
+        """Return once nothing that was started before reads what its offers describe."""
+
 
 _BY_TYPE: dict[type, Exchange] = {}
 _BY_NAME: dict[str, Exchange] = {}
