@@ -156,9 +156,7 @@ def adopt(offered: Any, /, *, copy: bool | None = None) -> torch.Tensor:
         raise TypeError(
             f"{offered.dtype} has no torch equivalent; cast it, or send its bits as uint8"
         )
-    obstacle = offered.obstacle
-    if not (obstacle or offered.writable):
-        obstacle = "it is read-only, and torch has no read-only tensors"
+    obstacle = _obstacle(offered)
     if obstacle and copy is False:
         raise BufferError(
             f"{offered.dtype}{list(offered.shape)} cannot be shared: {obstacle}; "
@@ -189,6 +187,19 @@ def keep(x: Any, /, *, copy: bool | None = None) -> torch.Tensor:
 
 def settle() -> None:
     """Return at once: torch's streams have an order, and what reads a tensor is ahead in it."""
+
+
+def _obstacle(offered: Any) -> str | None:
+    """Why torch cannot use the memory as it stands, if it cannot."""
+    known: str | None = offered.obstacle
+    if known:
+        return known
+    if not offered.writable:
+        return "it is read-only, and torch has no read-only tensors"
+    # numpy is content with 8 bytes, but instructions that torch uses crash the process.
+    if offered.dtype == "complex128" and offered.pointer % 16 and 0 not in offered.shape:
+        return "its address is not a multiple of 16 bytes"
+    return None
 
 
 def _refuse_recording() -> None:

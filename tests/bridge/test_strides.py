@@ -167,6 +167,19 @@ def test_unaligned_memory_is_copied_before_jax_sees_it(offset: int) -> None:
         x[:] = np.arange(64) if x is n else torch.arange(64)
 
 
+def test_torch_gets_a_copy_of_complex_numbers_where_its_instructions_would_crash() -> None:
+    n = at_offset(np.arange(6, dtype=np.complex128).reshape(2, 3), 8)
+    for x in (n, n.T, n[:, 1:]):
+        t = to_torch(x)
+        assert pointer(t) % 16 == 0
+        assert (t * 2).tolist() == (x * 2).tolist()
+        with pytest.raises(BufferError, match="its address is not a multiple of 16 bytes; pass"):
+            to_torch(x, copy=False)
+    assert to_torch(n[:0], copy=False).shape == (0, 3)
+    for x in (at_offset(n, 16), at_offset(n.astype(np.complex64), 8)):
+        assert pointer(to_torch(x, copy=False)) == pointer(x)
+
+
 @pytest.mark.parametrize("lazy", ["conj", "neg"])
 def test_a_lazy_sign_is_resolved_never_dropped(lazy: str) -> None:
     z = torch.tensor([1 + 2j, 3 - 4j])
