@@ -102,16 +102,18 @@ def _like(tree: Any, children: list[Any]) -> Any:
         mapping = copy(tree)  # keeps a default factory, or the `_metadata` of a state dict
         for key, child in items.items():  # not update(), which a class may override: Counter adds
             dict.__setitem__(mapping, key, child)
+        attributes = getattr(mapping, "__dict__", {})
+        for name, value in list(attributes.items()):  # some classes hold their items there as well
+            if name in items and value is dict.get(tree, name):
+                attributes[name] = items[name]
         return mapping
     if isinstance(tree, list):
         made = children if kind is list else copy(tree)
         list.__setitem__(made, slice(None), children)
         return made
-    if hasattr(kind, "_make"):
-        return kind._make(children)
     if hasattr(kind, "n_fields"):  # a struct sequence, as from torch.max: not for `tuple`
         return kind(children)
-    made = tuple.__new__(kind, children)
+    made = kind._make(children) if hasattr(kind, "_make") else tuple.__new__(kind, children)
     if hasattr(made, "__dict__"):
         vars(made).update(vars(tree))
     return made
