@@ -14,6 +14,6 @@ def opened(x: Any, /) -> Opened | None:
     """Where each child of `x` sits, with the child, and what builds another; None for a leaf."""
     tree: Any
     found, tree = jax.tree_util.tree_flatten_with_path(x, is_leaf=lambda child: child is not x)
-    if jax.tree_util.treedef_is_leaf(tree):
+    if len(found) == 1 and found[0][1] is x:
         return None
     return [(jax.tree_util.keystr(path), child) for path, child in found], tree.unflatten

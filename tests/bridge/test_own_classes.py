@@ -1,8 +1,9 @@
-"""Containers of classes of their own cross with what they know beside their items."""
+"""Containers of classes of their own: what they know beside their items, and what holds nothing."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from tests.bridge.memory import pointer
-from xlayout.bridge import to_jax, to_numpy
+from xlayout.bridge import to_jax, to_numpy, to_torch
 
 
 class Output(OrderedDict[str, Any]):
@@ -71,3 +72,32 @@ def test_a_named_tuple_keeps_its_attributes() -> None:
     source.name = "source"
     out = to_jax(source)
     assert (type(out), out.name, out.weight.tolist()) == (Named, "source", [1, 1, 1])
+
+
+@jax.tree_util.register_dataclass
+@dataclass
+class Settings:
+    """What JAX knows as a container without children."""
+
+    name: str = field(metadata={"static": True})
+
+
+class Bag:
+    """A registered class with any number of children."""
+
+    def __init__(self, *held: Any) -> None:
+        self.held = held
+
+
+jax.tree_util.register_pytree_node(Bag, lambda bag: (bag.held, None), lambda _, held: Bag(*held))
+
+
+def test_a_registered_class_without_children_is_a_container_all_the_same() -> None:
+    t = torch.ones(3)
+    for bag in (Bag(), Bag(t), Bag(t, Bag(), None)):
+        out = to_jax({"w": t, "settings": Settings("mine"), "bag": bag})
+        assert out["settings"] == Settings("mine")
+        assert (type(out["bag"]), len(out["bag"].held)) == (Bag, len(bag.held))
+    assert to_torch(Settings("alone")) == Settings("alone")
+    with pytest.raises(TypeError, match=r"^x\.held\[0\]|^x\[<flat index 0>\]: expected a torch"):
+        to_jax(Bag(object()))
