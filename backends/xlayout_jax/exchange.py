@@ -47,7 +47,7 @@ _PLACES: dict[Any, tuple[tuple[int, int], str | None]] = {}
 _MOST = 1024  # shardings; a program with more than this starts over
 
 _LENT: Counter[int] = Counter()
-"""Addresses of memory that JAX was lent for reading, such as a mapped file, while JAX has it.
+"""Addresses of memory that `adopt` lent JAX for reading, such as a mapped file, while JAX has it.
 
 Its arrays do not say so, and whoever adopted one of them would write there.
 """
@@ -82,7 +82,7 @@ class Offer:
 
     @property
     def writable(self) -> bool:
-        """Whether others may write: not into memory that JAX was lent for reading."""
+        """Whether others may write: not into memory that `adopt` lent JAX for reading."""
         return self.pointer not in _LENT
 
     def __dlpack_device__(self) -> tuple[int, int]:

@@ -75,7 +75,9 @@ def jax_to_shards(a: Any, /) -> dict[Any, Any]:
     Raises:
         TypeError: a tracer, or a dtype that torch does not have.
         ValueError: an array that was deleted.
-        BufferError: memory that JAX was lent for reading, which torch would write into.
+        BufferError: memory that `to_jax` or `shards_to_jax` lent JAX for reading, which torch would
+            write into. What JAX took by itself, as `jax.device_put` may a read-only numpy array,
+            does not tell, and is shared.
 
     >>> import jax.numpy as jnp
     >>> list(jax_to_shards(jnp.ones(2)).values())
@@ -133,7 +135,7 @@ def jax_to_dtensor(a: Any, device_mesh: Any, /) -> Any:
     Raises:
         TypeError: a tracer, or a dtype that torch does not have.
         ValueError: another kind of sharding, several devices in a process, meshes that differ.
-        BufferError: memory that JAX was lent for reading.
+        BufferError: memory that was lent for reading (see `jax_to_shards`).
 
     In every process, with `a` under `PartitionSpec("tp")` and torch's mesh of the same ranks:
 
