@@ -104,8 +104,10 @@ def as_constants(
         of = type(x).__module__, type(x).__name__
         if of not in (("torch", "Tensor"), ("torch.nn.parameter", "Parameter")):
             return None
+        if not is_constant((*x.shape, *x.stride())):  # Dynamo could not say whether it is row-major
+            return None
         seen.append(((*x.shape,), x.dtype, x.device, x.is_contiguous()))
-    given = *args, *options.values(), *[shape for shape, *_ in seen]
+    given = *args, *options.values()
     return ("torch", (*seen,), args, (*options.items(),)) if is_constant(given) else None
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch.fx.experimental.symbolic_shapes import has_static_value
 
 import xlayout_native
 from xlayout_native.strided import LINE, are_many
@@ -81,7 +82,7 @@ def linear(form: str | None, arrays: Sequence[Any]) -> Sequence[Any] | None:
     first, plain, row_major = arrays[0], True, True
     for x in arrays:
         plain = plain and type(x) in PLAIN
-        row_major = row_major and x.is_contiguous()
+        row_major = row_major and _is_row_major(x)
     seen = first.dtype, first.device.type, plain, row_major
     outputs = _outputs(form, *seen)
     if not outputs:
@@ -97,6 +98,11 @@ def linear_pays(form: str, seen: Sequence[Any]) -> bool:
     _, dtype, device, _ = seen[0]
     row_major = all(x[3] for x in seen)
     return bool(_outputs(form, dtype, device.type, True, row_major))
+
+
+def _is_row_major(x: Any) -> bool:
+    """Whether a tensor is contiguous for certain: none is whose sizes or strides are open."""
+    return all(has_static_value(n) for n in (*x.shape, *x.stride())) and x.is_contiguous()
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
