@@ -90,6 +90,17 @@ def test_back_to_dense_keeps_dtype_device_mode_and_what_is_frozen() -> None:
     assert TiledLinear(6, 4, bias=False).to_linear().bias is None
 
 
+@pytest.mark.parametrize("trained", [(0, 0), (0, 1), (1, 0), (1, 1)])
+@pytest.mark.parametrize("held", ["weight", "bias"])
+def test_back_to_dense_trains_what_any_tile_does(held: str, trained: tuple[int, int]) -> None:
+    row, column = trained
+    tiled = TiledLinear(6, 4, in_splits=2, out_splits=2).requires_grad_(False)
+    tile: Any = tiled.linears[row][column if held == "weight" else 1]  # type: ignore[index]
+    getattr(tile, held).requires_grad_(True)
+    back = {name: p.requires_grad for name, p in tiled.to_linear().named_parameters()}
+    assert back == {"weight": held == "weight", "bias": held == "bias"}
+
+
 @pytest.mark.parametrize(("returned", "kept"), [((1.0, 2.0), 2.0), ((1.0, None), 1.0)])
 def test_of_the_biases_of_a_row_the_last_is_returned(returned: Any, kept: float) -> None:
     biases = iter(returned)

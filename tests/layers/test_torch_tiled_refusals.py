@@ -155,6 +155,20 @@ def test_a_tile_that_holds_a_part_of_its_weight_is_not_written() -> None:
             call()
 
 
+@pytest.mark.parametrize("held", ["weight", "bias"])
+def test_tiles_of_several_dtypes_are_not_put_together(held: str) -> None:
+    layer = TiledLinear(6, 4, in_splits=2)
+    tile: Any = layer.linears[0][1]  # type: ignore[index]
+    setattr(tile, held, nn.Parameter(getattr(tile, held).bfloat16()))
+    text = (
+        rf"^linears\[0\]\[0\]\.weight is torch\.float32, linears\[0\]\[1\]\.{held} is "
+        r"torch\.bfloat16; wanted one dtype, as after \.to\(dtype\)$"
+    )
+    with pytest.raises(TypeError, match=text):
+        layer.to_linear()
+    assert layer.to(torch.float32).to_linear().weight.dtype == torch.float32
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -1,4 +1,4 @@
-"""Checks: the arguments of a tiled layer, refused before any tile is made or written."""
+"""Checks: arguments and tiles, refused before any tile is made, written or read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from xlayout.algebra.shapes import a_type
 from xlayout.errors import SizeError
 
-__all__ = ["check_dense", "refuse_computed"]
+__all__ = ["check_dense", "check_dtypes", "refuse_computed"]
 
 
 def check_dense(layer: Any, name: str, shape: tuple[int, int], has_bias: bool) -> None:
@@ -32,6 +32,19 @@ def check_dense(layer: Any, name: str, shape: tuple[int, int], has_bias: bool) -
         raise SizeError(f"{name}: it has {told}; make this one with bias={not has_bias}")
     if bias is not None and bias.shape != shape[:1]:
         raise SizeError(f"{name}.bias: shape {tuple(bias.shape)}; wanted {shape[:1]}")
+
+
+def check_dtypes(held: Sequence[tuple[Any, str]]) -> None:
+    """Refuse (parameter, name) of tiles that one dense layer could not hold as they are.
+
+    Raises:
+        TypeError: for parameters of several dtypes.
+    """
+    first, named = held[0]
+    for parameter, name in held:
+        if parameter.dtype != first.dtype:
+            kinds = f"{named} is {first.dtype}, {name} is {parameter.dtype}"
+            raise TypeError(f"{kinds}; wanted one dtype, as after .to(dtype)")
 
 
 def refuse_computed(grid: Sequence[Sequence[Any]]) -> None:

@@ -13,7 +13,7 @@ from torch import nn
 from xlayout.algebra import partition
 from xlayout.algebra.shapes import a_type, boolean, integer
 from xlayout.ops.grid import splits
-from xlayout.torch.tiled.checks import check_dense, refuse_computed
+from xlayout.torch.tiled.checks import check_dense, check_dtypes, refuse_computed
 from xlayout.torch.tiled.input import parts_of, whole_of
 from xlayout.torch.tiled.parameters import gathered, read, write
 from xlayout.torch.tiled.state import recut
@@ -157,13 +157,16 @@ class TiledLinear(nn.Module):
     def to_linear(self) -> nn.Linear:
         """The dense layer of the same parameters, dtype and device: undoes `copy_params_from`.
 
-        If ranks hold parts of a tile this is collective, and every rank gets the dense layer.
+        Its weight requires gradients if that of any tile does, and so does its bias. If ranks hold
+        parts of a tile this is collective, and every rank gets the dense layer.
 
         Raises:
+            TypeError: for tiles of several dtypes.
             SizeError: for tiles that hold only a part of their weight.
         """
         parameters = self._held()
-        first, last = parameters[0][0], parameters[-1][0]
+        check_dtypes([(held, name) for held, _, name in parameters])
+        first = parameters[0][0]
         dense: nn.Linear = nn.utils.skip_init(  # type: ignore[no-untyped-call]
             nn.Linear,
             self.in_features,
@@ -171,11 +174,11 @@ class TiledLinear(nn.Module):
             bias=self.use_bias,
             device=first.device,
             dtype=first.dtype,
-        )
+        ).requires_grad_(False)
         for held, window, name in parameters:
-            read(held, (dense.weight if len(window) == 2 else dense.bias)[window], name)
-        for parameter, held in zip(dense.parameters(), (first, last), strict=False):
-            parameter.requires_grad_(held.requires_grad)
+            whole = dense.weight if len(window) == 2 else dense.bias
+            read(held, whole[window], name)
+            whole.requires_grad_(whole.requires_grad or held.requires_grad)
         return dense.train(self.training)
 
     def extra_repr(self) -> str:
