@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from itertools import accumulate, pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -199,6 +201,28 @@ def test_sizes_that_differ_are_told(strict: bool, state: dict[str, Any], text: s
     tiled = TiledLinear(6, 4, in_splits=2, **FLOAT64)
     with pytest.raises(RuntimeError, match=text):
         tiled.load_state_dict(state, strict=strict)
+
+
+def refused(layer: nn.Module, state: dict[str, Any]) -> list[str]:
+    """What is said of single entries, beside one that is unexpected."""
+    with pytest.raises(RuntimeError, match=r'Unexpected key.*"x"') as error:
+        nn.Sequential(layer).load_state_dict({**state, "x": 1})
+    return re.findall("While .*", str(error.value))
+
+
+def test_entries_that_are_no_tensors_are_told_in_the_words_of_torch() -> None:
+    arrays = {name: x.numpy() for name, x in dense(6, 4).state_dict(prefix="0.").items()}
+    plain = refused(nn.Linear(6, 4), arrays)
+    assert len(plain) == 2
+    assert refused(TiledLinear(6, 4, in_splits=2), arrays) == plain
+
+
+def test_each_tile_that_is_no_tensor_is_told() -> None:
+    tiles = {f"0.linears.0.{i}.weight": np.ones((4, 2)) for i in range(3)}
+    tiles["0.linears.0.1.weight"] = torch.ones(4, 2)
+    told = refused(TiledLinear(6, 4, in_splits=2), tiles)
+    names = ["0.linears.0.0.weight", "0.linears.0.2.weight"]
+    assert sorted(line.split('"')[1] for line in told) == names
 
 
 def test_a_layer_that_holds_parts_of_its_tiles_is_not_cut() -> None:

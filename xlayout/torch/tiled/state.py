@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
+from torch.overrides import is_tensor_like
+
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape
 from xlayout.errors import CompositionError, LayoutError
@@ -123,6 +125,10 @@ def _exchange(
         if found != parts.out_shape:
             told = f"the checkpoint has shape {found}, the layer {parts.out_shape}"
             return [f"size mismatch for {label}: {told}"]
+        odd = [name for name in names if not is_tensor_like(state[name])]  # type: ignore[no-untyped-call]
+        if odd:
+            # Of a name that both have torch says it itself.
+            return [_no_tensor(name, state[name]) for name in odd if name not in wanted]
         made = _cut(_whole(grid), parts.inverse(), [state[name].detach() for name in names], fresh)
     except (LayoutError, TypeError) as error:
         return [f"{label}: {error}"]
@@ -130,6 +136,12 @@ def _exchange(
         del state[name]
     state.update(zip(wanted, made, strict=True))
     return []
+
+
+def _no_tensor(name: str, entry: Any) -> str:
+    """In the words of torch."""
+    wanted = "expected torch.Tensor or Tensor-like object from checkpoint"
+    return f'While copying the parameter named "{name}", {wanted} but received {type(entry)}'
 
 
 def _cut(whole: Layout, parts: Layout, entries: Sequence[Any], fresh: bool) -> Sequence[Any]:
