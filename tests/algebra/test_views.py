@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import xlayout as xl
 from tests.strategies import factorisations, layouts, memory_strides, several, shapes, strided
 from xlayout.algebra import Layout, Piece
-from xlayout.algebra.strided import strided_copies
+from xlayout.algebra.strided import row_major, strided_copies
 from xlayout.errors import ShapeError
 
 
@@ -109,6 +109,18 @@ def test_strided_copies_move_every_element_to_its_address(
     table = layout.index()
     read, written = addresses(in_shape, source), addresses(out_shape, target)
     assert moved == {(int(read[i]), int(written[o])) for o, i in enumerate(table) if i >= 0}
+
+
+@pytest.mark.parametrize("rows", [2**3, 2**12, 2**30])
+def test_rows_without_gaps_cut_nothing(rows: int) -> None:
+    width, left = 64 * rows, 49 * rows + 1
+    columns = Layout.parse(
+        "((r a) + (r b)) -> (r (a + b))", None, r=rows, a=left, b=width - left
+    ).pieces
+    shape = (8 * rows, 8 * rows)
+    assert len(strided_copies(columns, shape, row_major(shape))) == 2
+    backwards = tuple(-step for step in row_major(shape))
+    assert len(strided_copies(columns, shape, backwards, shape, backwards)) == 2
 
 
 def test_several_arrays_are_no_one_view() -> None:

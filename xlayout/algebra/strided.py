@@ -34,8 +34,12 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _axes(shape: Sequence[int], strides: Sequence[int]) -> Side:
-    """Flat positions of `shape`, carrying their addresses under `strides`."""
-    return side(0, 0, tuple(zip(shape, row_major(shape), strides, strict=True)))
+    """Flat positions of `shape`, carrying their addresses under `strides`.
+
+    Axes that continue one another in memory are one: rows of an array without gaps cut nothing.
+    """
+    axes = fused(zip(shape, strides, row_major(shape), strict=True))
+    return side(0, 0, tuple((n, y, x) for n, x, y in axes))
 
 
 def strided_copies(
