@@ -14,6 +14,7 @@ import pytest
 
 import xlayout as xl
 from xlayout import Layout, Piece
+from xlayout.errors import InverseError, SizeError
 
 
 def shuffled(n: int) -> Layout:
@@ -47,6 +48,11 @@ def packed(n: int) -> Layout:
     return Layout([(n, 40)], [(sum(lengths),)], pieces)
 
 
+def crossed(n: int) -> Layout:
+    """Permutes whose factors have no common refinement: each piece lies across all others."""
+    return Layout.permute((2, 1936, n), (2, 0, 1)) >> Layout.permute((11, 176, 2 * n), (0, 2, 1))
+
+
 def run_shares(n: int) -> Any:
     layout = shares(n)
     return layout(*[np.ones(shape) for shape in layout.in_shapes])
@@ -67,6 +73,8 @@ OPS: dict[str, Callable[[int], Any]] = {
     "columns, one at a time": lambda n: columns(n).inverse().each(),
     "columns, as a program": lambda n: columns(n).cost(1),
     "columns, as a pattern": lambda n: str(columns(n)),
+    "crossed permutes, inverted": lambda n: crossed(n).inverse(),
+    "crossed permutes, checked": lambda n: pickle.loads(pickle.dumps(crossed(n))),
     "parameters from shares": run_shares,
     "shares, with an axis more": lambda n: shares(n).lift(3),
 }
@@ -95,3 +103,13 @@ def test_four_times_the_arrays_take_four_times_the_planning(op: str) -> None:
     OPS[op](64)  # imports, and makes what is made once
     few, many = (lines(lambda n=n: OPS[op](n)) for n in (256, 1024))  # type: ignore[misc]
     assert few < many < 5 * few
+
+
+def test_one_overlap_among_hundreds_of_crossed_pieces_is_found() -> None:
+    layout = crossed(256)
+    first, *rest = layout.pieces
+    assert len(rest) > 500
+    with pytest.raises(SizeError, match="two of them write the same output position"):
+        Layout(layout.in_shapes, layout.out_shapes, (first.shifted(0, 1), *rest))
+    with pytest.raises(InverseError, match="sends one input to several outputs"):
+        Layout(layout.in_shapes, layout.out_shapes, (first.shifted(1, 0), *rest)).inverse()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from operator import itemgetter
 
 from xlayout.algebra.join import Side, join, side
-from xlayout.algebra.merge import merge
+from xlayout.algebra.merge import merge, whole
 from xlayout.algebra.near import near
 from xlayout.algebra.piece import Loop, Piece
 from xlayout.errors import CompositionError
@@ -25,6 +25,7 @@ __all__ = [
 
 MAX_PIECES = 4096
 _MAX_RAW = 64 * MAX_PIECES  # pieces before merging, which removes most of them
+_CROWD = 16  # near pieces of each, which take longer to join than all take to be marked
 _FEW = 1 << 18  # positions; a table of this many is still faster than joining more pairs of pieces
 
 
@@ -144,6 +145,11 @@ def disjoint(pieces: tuple[Piece, ...]) -> bool:
         return _table(pieces) is not None
     sides = [_out_side(p) for p in pieces]
     meeting = near(sides)
+    # Where pieces lie across one another, most layouts write everything, and that is told quickly.
+    if sum(len(meeting(here)) for here in sides) > _CROWD * len(sides) and whole(
+        [Piece(at, at, tuple((n, z, z) for n, z, _ in steps)) for at, _, steps in sides]
+    ):
+        return True
     return not any(
         k < other and any(True for _ in join(here, sides[other]))
         for k, here in enumerate(sides)

@@ -13,7 +13,7 @@ from typing import TypeVar
 from xlayout.algebra.fingerprint import fingerprint
 from xlayout.algebra.piece import Loop, Piece, are_nested
 
-__all__ = ["merge", "progressions"]
+__all__ = ["merge", "progressions", "whole"]
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ def merge(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
         if len(swept) == len(done):
             break
         done = sorted(swept, key=_order)
-    return _whole(done) or tuple(done)
+    return whole(done) or tuple(done)
 
 
 def progressions(
@@ -58,15 +58,18 @@ def progressions(
         k += n
 
 
-def _whole(pieces: list[Piece]) -> tuple[Piece, ...] | None:
-    """The one piece of an identity, which the greedy search may miss."""
+def whole(pieces: Sequence[Piece]) -> tuple[Piece, ...] | None:
+    """The one piece of an identity, which the greedy search may miss; None if they are no such.
+
+    That no two pieces overlap is told by a fingerprint, which is wrong once in some 2^60 cases.
+    """
     size = sum(p.size for p in pieces)
     if len(pieces) < 2 or size != max(p.out_end for p in pieces):
         return None
     if any(p.in_offset != p.out_offset or any(x != z for _, x, z in p.loops) for p in pieces):
         return None
-    whole = (Piece(0, 0, ((size, 1, 1),)),)
-    return whole if fingerprint(pieces) == fingerprint(whole) else None  # not if two overlap
+    one = (Piece(0, 0, ((size, 1, 1),)),)
+    return one if fingerprint(pieces) == fingerprint(one) else None
 
 
 def _order(piece: Piece) -> tuple[int, int]:
