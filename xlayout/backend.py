@@ -244,5 +244,12 @@ class Backend(Protocol):
     def release(self, x: Any, /) -> Callable[[], None]:
         """A function that frees the memory of an array; TypeError if that is impossible."""
 
+    def extent(self, x: Any, /) -> tuple[int, int, tuple[tuple[int, int], ...]] | None:
+        """Where an array lies, or None if it is out of sight: `refusal` is asked of what is near.
+
+        (lowest address, bytes of an element, ((stride in bytes, count), ...) of its axes, all
+        forward and the shortest first).
+        """
+
     def refusal(self, out: Any, inputs: Sequence[Any], /) -> str | None:
         """Why `out` cannot be written into (say, it overlaps an input), or None if it can."""

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from xlayout_native.keys import find_by_shape, keep_by_shape
-from xlayout_native.overlap import Extent, conflict, extent
+from xlayout_native.overlap import Extent, conflict
+from xlayout_native.overlap import extent as extent_of
 from xlayout_native.strided import FEW
 from xlayout_numpy import exchange as exchange
 from xlayout_numpy import native
@@ -237,6 +238,10 @@ def release(_x: Any, /) -> Callable[[], None]:
     raise TypeError("donate: nothing can empty an array of numpy; do not donate it")
 
 
+def extent(x: Any, /) -> Extent | None:
+    return None if strides(x) is None else _extent(x)
+
+
 def refusal(out: Any, inputs: Sequence[Any], /) -> str | None:
     if not out.flags.writeable:
         return "it is read-only"
@@ -252,4 +257,4 @@ def refusal(out: Any, inputs: Sequence[Any], /) -> str | None:
 
 
 def _extent(x: Any) -> Extent:
-    return extent(x.__array_interface__["data"][0], x.shape, x.strides, x.itemsize)
+    return extent_of(x.__array_interface__["data"][0], x.shape, x.strides, x.itemsize)

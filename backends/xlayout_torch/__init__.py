@@ -39,6 +39,7 @@ from xlayout_torch.batch import move_many as move_many
 from xlayout_torch.cuda import batch_strides as batch_strides
 from xlayout_torch.kinds import kind as kind
 from xlayout_torch.kinds import refuse_mixed
+from xlayout_torch.memory import extent as extent
 from xlayout_torch.memory import jit_tracing
 from xlayout_torch.memory import refusal as refusal
 from xlayout_torch.memory import release as release

@@ -10,7 +10,8 @@ from torch.autograd import forward_ad
 from torch.autograd.graph import increment_version
 from torch.utils._device import DeviceContext
 
-from xlayout_native.overlap import Extent, conflict, extent, meets_itself
+from xlayout_native.overlap import Extent, conflict, meets_itself
+from xlayout_native.overlap import extent as extent_of
 from xlayout_native.strided import dense_strides
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "begins_nowhere",
     "count_write",
     "dispatch_modes",
+    "extent",
     "function_modes",
     "grad_enabled",
     "jit_tracing",
@@ -248,6 +250,10 @@ def release(x: Any, /) -> Callable[[], None]:
     return empty
 
 
+def extent(x: Any, /) -> Extent | None:
+    return None if strides(x) is None else _extent(x)
+
+
 def refusal(out: Any, inputs: Sequence[Any], /) -> str | None:
     if out.requires_grad:
         return "it requires grad, and autograd would not see the write"
@@ -269,4 +275,4 @@ def refusal(out: Any, inputs: Sequence[Any], /) -> str | None:
 
 def _extent(x: Any) -> Extent:
     strides = [step * x.element_size() for step in x.stride()]
-    return extent(x.data_ptr(), x.shape, strides, x.element_size())
+    return extent_of(x.data_ptr(), x.shape, strides, x.element_size())

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import xlayout as xl
 from xlayout import Layout, Piece
@@ -58,9 +59,30 @@ def run_shares(n: int) -> Any:
     return layout(*[np.ones(shape) for shape in layout.in_shapes])
 
 
+def columns_of(x: np.ndarray) -> tuple[np.ndarray, ...]:
+    return tuple(x[:, k] for k in range(x.shape[1]))
+
+
+def run_shares_into(n: int) -> Any:
+    layout = shares(n)
+    arrays = [np.ones(2 * shape[0])[::2] for shape in layout.in_shapes]
+    return layout(*arrays, out=[np.empty(shape) for shape in layout.out_shapes])
+
+
+def tensors(n: int) -> Any:
+    return xl.unstack(torch.ones(64, n).T, out=[torch.empty(64) for _ in range(n)])
+
+
 OPS: dict[str, Callable[[int], Any]] = {
     "unstack": lambda n: xl.unstack(np.ones((n, 61))),
     "unstack, views": lambda n: xl.unstack(np.ones((n, 62)), copy=None),
+    "unstack, column-major": lambda n: xl.unstack(
+        np.ones((63, n)).T, out=tuple(np.empty(63) for _ in range(n))
+    ),
+    "unstack, into columns": lambda n: xl.unstack(
+        np.ones((n, 65)), out=columns_of(np.empty((65, n)))
+    ),
+    "unstack, tensors": tensors,
     "stack": lambda n: xl.stack([np.ones(99)] * n),
     "to_tiles": lambda n: xl.to_tiles(np.ones((4 * 16, n)), grid=(4, n // 4)),
     "from_tiles": lambda n: xl.from_tiles([[np.ones((16, 5))] * (n // 4)] * 4),
@@ -76,6 +98,7 @@ OPS: dict[str, Callable[[int], Any]] = {
     "crossed permutes, inverted": lambda n: crossed(n).inverse(),
     "crossed permutes, checked": lambda n: pickle.loads(pickle.dumps(crossed(n))),
     "parameters from shares": run_shares,
+    "parameters from shares, every other element": run_shares_into,
     "shares, with an axis more": lambda n: shares(n).lift(3),
 }
 

@@ -15,7 +15,7 @@ from xlayout.lower.fill import as_number, check_fill, is_zero
 from xlayout.lower.moves import views_of
 from xlayout.lower.recipe import Recipe, recipe, write_pieces
 from xlayout.lower.traced import plan_layout, trace
-from xlayout.lower.writes import as_outputs, write_of
+from xlayout.lower.writes import as_outputs, neighbours, write_of
 from xlayout.registry import backend_of
 
 __all__ = ["call", "check_copy", "check_shapes", "refuse_while_tracing", "run"]
@@ -224,6 +224,7 @@ def _into(
     if len(outputs) != len(layout.out_shapes):
         raise ShapeError(f"out: {len(outputs)} arrays, the layout makes {len(layout.out_shapes)}")
     kind = backend.kind(arrays[0])
+    meeting = None
     for y, shape in zip(outputs, layout.out_shapes, strict=True):
         if backend.immutable:
             raise TypeError(f"out: cannot be written: {backend.refusal(y, arrays)}")
@@ -235,11 +236,15 @@ def _into(
                 f"out: {y.dtype} {tuple(y.shape)} on {its[1]}; wanted {kind[0]} {shape} on "
                 f"{kind[1]}"
             )
-        why = backend.refusal(y, arrays)
+        # With the first, all inputs are judged themselves; with others, only those near them.
+        near = arrays if meeting is None else [arrays[k] for k in meeting(y)]
+        why = backend.refusal(y, near)
         if why is not None:
             raise ShapeError(f"out: cannot be written: {why}")
+        meeting = meeting or neighbours(backend, arrays)
+    meeting = neighbours(backend, outputs)
     for number, y in enumerate(outputs):
-        others = (*outputs[:number], *outputs[number + 1 :])
+        others = [outputs[k] for k in meeting(y) if k != number]
         if others and backend.refusal(y, others) is not None:
             raise ShapeError("out: cannot be written: it overlaps another of them")
     write_pieces(backend, layout, arrays, outputs, fill)

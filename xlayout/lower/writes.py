@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
 from xlayout.algebra import Layout
+from xlayout.algebra.join import Side, side
+from xlayout.algebra.near import near
 from xlayout.backend import Backend
 from xlayout.lower.fill import has_zero
 from xlayout.lower.holes import copied_holes
 from xlayout.lower.moves import moves_of
 from xlayout_native.strided import ZEROS
 
-__all__ = ["Write", "as_outputs", "is_nested", "write_of", "writer_of"]
+__all__ = ["Write", "as_outputs", "is_nested", "neighbours", "write_of", "writer_of"]
 
 _SMALL = 1 << 14  # elements; of more, if they are in short rows, frameworks fill holes faster
 _ROW = 64
+_FEW = 16  # arrays; that few are compared with one another sooner than told apart
 _MOST = 1 << 40  # elements; more have no place in memory, which a framework is to say
 
 Write = Callable[[tuple[Any, ...], Any], Any]
@@ -46,6 +49,33 @@ def writer_of(backend: Backend, layout: Layout) -> Callable[[Any, Any], Any] | N
         return None
     write = backend.writer((*moves, *holes), shapes, layout.out_shapes)
     return lambda arrays, outputs: write(arrays, outputs) if has_zero(arrays[0].dtype) else None
+
+
+def neighbours(backend: Backend, arrays: Sequence[Any]) -> Callable[[Any], Sequence[int]]:
+    """A function from an array to the numbers of those that it may share memory with."""
+    everyone = range(len(arrays))
+    boxes = [_box(backend, x) for x in arrays] if len(arrays) > _FEW else []
+    known = [box for box in boxes if box is not None]
+    if len(known) < len(arrays):
+        return lambda _y: everyone
+    lowest = min(first for first, _, _ in known)
+    meeting = near([(first - lowest, 0, steps) for first, _, steps in known])
+
+    def of(y: Any) -> Sequence[int]:
+        box = _box(backend, y)
+        return everyone if box is None else meeting((box[0] - lowest, 0, box[2]))
+
+    return of
+
+
+def _box(backend: Backend, x: Any) -> Side | None:
+    """The bytes of an array, or None if they are not known."""
+    extent = getattr(backend, "extent", None)  # others' backends had to do without it
+    found = extent and extent(x)
+    if found is None:
+        return None
+    first, width, axes = found
+    return side(first, 0, ((width, 1, 0), *((n, step, 0) for step, n in axes if step)))
 
 
 def as_outputs(out: Any) -> tuple[Any, ...]:
