@@ -37,6 +37,7 @@ __all__ = [
     "ONE_CALL",
     "PIECE",
     "SMALL",
+    "WIDEST",
     "ZEROS",
     "Loops",
     "Moves",
@@ -76,6 +77,9 @@ ONE_CALL = 1 << 18
 
 LINE = 64
 """Bytes of a cache line."""
+
+WIDEST = 1 << 20
+"""Bytes of the widest element that the kernel copies."""
 
 MOST_LOOPS = 15
 """Loops of a move that the kernel can make."""
@@ -151,8 +155,11 @@ def prepared(moves: Moves, itemsize: int, inputs: int, outputs: int) -> Plan | N
 
     >>> prepared(((0, 0, (0, 0, ((2, 1, 1),) * (MOST_LOOPS + 1))),), 4, 1, 1) is None
     True
+    >>> prepared(one_move((2, 2), (1, 2)), WIDEST + 1, 1, 1) is None
+    True
     """
-    return native.prepare(moves, itemsize, inputs, outputs) if has_plan(moves) else None
+    possible = itemsize <= WIDEST and has_plan(moves)
+    return native.prepare(moves, itemsize, inputs, outputs) if possible else None
 
 
 def has_plan(moves: Moves) -> bool:

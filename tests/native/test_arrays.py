@@ -9,8 +9,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import xlayout as xl
 import xlayout_native
-from xlayout_native.strided import one_move
+from xlayout_native.strided import WIDEST, one_move
 
 pytestmark = pytest.mark.skipif(not xlayout_native.available, reason="there is no kernel")
 
@@ -107,3 +108,14 @@ def test_what_is_no_array_is_refused() -> None:
         xlayout_native.run_arrays(plan, 1, source())
     with pytest.raises(ValueError, match="PyCapsule"):
         xlayout_native.run_arrays(b"plan", 1)  # type: ignore[arg-type]
+
+
+def test_wider_elements_than_it_copies_are_numpys() -> None:
+    assert xlayout_native.prepare(TRANSPOSE, WIDEST, 1, 1)
+    with pytest.raises(ValueError, match="itemsize: "):
+        xlayout_native.prepare(TRANSPOSE, WIDEST + 1, 1, 1)
+    x = np.array([b"a", b"b", b"c", b"d"], f"S{WIDEST + 1}")
+    for given in (x, np.repeat(x, 2)[::2]):
+        out = np.zeros_like(x)
+        for _ in range(2):  # the second call knows the way
+            assert xl.interleave(given, out=out).tolist() == [b"a", b"c", b"b", b"d"]
