@@ -35,6 +35,18 @@ OFFERS: dict[str, tuple[Callable[[], object], str]] = {
         lambda: xl.split_qkv.layout((12,), heads=3, kv_heads=1),
         "heads + 2 * kv_heads = 5; it would at 10 or 15, or in parts of 3, 4, 6, 12",
     ),
+    "per head, parts are a multiple of three": (
+        lambda: xl.split_qkv.layout((4,), heads=1, kv_heads=1, order="per_head"),
+        "heads + 2 * kv_heads = 3; it would at 3 or 6",
+    ),
+    "and may be any such": (
+        lambda: xl.split_qkv.layout((12,), heads=3, kv_heads=3, order="per_head"),
+        "heads + 2 * kv_heads = 9; it would at 9 or 18, or in parts of 3, 6, 12",
+    ),
+    "each block has a query, a key and a value": (
+        lambda: xl.split_qkv.layout((16,), heads=2, kv_heads=2, order="codegen", blocks=2),
+        "heads + 2 * kv_heads = 6; it would at 12 or 18, or in parts of 8, 16",
+    ),
     "blocks share out the key-value heads too": (
         lambda: xl.split_qkv.layout((16,), heads=8, kv_heads=4, order="codegen", blocks=5),
         "blocks = 5; it would at 5 or 10, or in parts of 1, 2, 4",

@@ -117,9 +117,23 @@ def split_qkv(
     axis = axis_of(axis, len(qkv_shape))
     heads, kv_heads = integer(heads, "heads", 1), integer(kv_heads, "kv_heads", 1)
     of, parts = f"qkv: axis {axis}", "heads + 2 * kv_heads"
-    d = divide(qkv_shape[axis], heads + 2 * kv_heads, of, parts, lambda n: n > 2)
+    blocks = integer(blocks, "blocks", 1)
+    d = divide(
+        qkv_shape[axis], heads + 2 * kv_heads, of, parts, lambda n: _serves(n, order, blocks)
+    )
     core = _fused(heads, kv_heads, d, order, blocks).inverse()
     return core.lift(qkv_shape[:axis], qkv_shape[axis + 1 :])
+
+
+def _serves(parts: int, order: Order, blocks: int) -> bool:
+    """Whether an order can have so many queries, keys and values together, of any heads."""
+    match order:
+        case "per_head":
+            return parts % 3 == 0
+        case "codegen":
+            return parts % blocks == 0 and parts > 2 * blocks
+        case _:
+            return parts > 2
 
 
 def _fused(heads: int, kv_heads: int, d: int, order: Order, blocks: int) -> Layout:
