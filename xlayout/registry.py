@@ -125,9 +125,15 @@ def _find(cls: type, name: str = "x") -> Backend:
 
 @constant  # Dynamo can read neither the module of a Parameter's class nor its bases
 def _root(cls: type) -> str:
-    roots = [base.__module__.partition(".")[0] for base in cls.__mro__]
+    roots = [base.__module__.partition(".")[0] for base in cls.__mro__ if not _is_no_array(base)]
     # One of JAX's array types derives from numpy's: its memory is numpy's all the same.
     return next((root for root in _ROOTS if root in roots), roots[0])
+
+
+def _is_no_array(base: type) -> bool:
+    """Whether a class is numpy's, but of no array: others' arrays derive from its mixins."""
+    numpys = base.__module__.partition(".")[0] == "numpy"
+    return numpys and base.__name__ not in ("ndarray", "generic")
 
 
 def _from_plugins(cls: type) -> Backend | None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 import xlayout as xl
 from tests.house.tree import ROOT
@@ -62,6 +63,15 @@ def test_the_guide_s_session_is_what_is_printed() -> None:
     report: list[str] = []
     doctest.DocTestRunner().run(test, out=report.append)
     assert report == []
+
+
+def test_it_may_derive_from_a_mixin_of_numpys(boxed: Any) -> None:
+    class Operators(NDArrayOperatorsMixin, boxed.Boxed):  # type: ignore[misc,name-defined]
+        """An array with numpy's operators."""
+
+    Operators.__module__ = "boxed.core"
+    assert backend_of(Operators(numbers(2))) is boxed
+    del SERVED[Operators]
 
 
 def test_it_has_every_verb_of_the_protocol_and_no_other(boxed: Any) -> None:

@@ -40,6 +40,23 @@ CALLS = {
 }
 
 
+NUMPYS = [
+    np.dtype("f4"),
+    np.random.default_rng(),
+    X.flat,
+    np.add,
+    np.poly1d([1, 2]),
+    np.finfo("f4"),
+]
+
+
+@pytest.mark.parametrize("bad", NUMPYS, ids=lambda bad: type(bad).__name__)
+def test_what_is_numpys_but_no_array_is_refused_like_anything(bad: Any) -> None:
+    wanted = "x: expected a torch.Tensor, jax.Array or numpy.ndarray, got numpy."
+    with pytest.raises(TypeError, match=f"^{re.escape(wanted)}.*{type(bad).__name__}; convert it"):
+        xl.interleave(bad)
+
+
 @pytest.mark.parametrize("bad", [3, "x"])
 @pytest.mark.parametrize(
     ("name", "call"), [(n, call) for n, calls in CALLS.items() for call in calls]
