@@ -27,7 +27,7 @@ Its modules, from the bottom up:
     gguf_header, gguf
     pickle_tree, pickle_write, torch_tensor, torch_archive, torch_archive_write
     dcp_names, dcp_metadata, dcp_metadata_write, dcp_items, dcp, dcp_sink
-    orbax_tree, tensorstore_errors, tensorstore_specs, maxtext
+    orbax_tree, tensorstore_errors, tensorstore_specs, chunk_grid, maxtext
     folders                                          which format a folder is of
 """
 
