@@ -164,6 +164,37 @@ def test_of_a_batch_native_is_plain_ops() -> None:
     np.testing.assert_array_equal(padded, xl.pad(x, to=9, axis=2, value=3))
 
 
+@pytest.mark.parametrize(
+    ("to", "lies"), [(None, P()), (P(None, "tp"), P("dp"))], ids=["as XLA likes", "as asked"]
+)
+def test_of_native_a_cotangent_may_lie_otherwise_than_its_result(to: P | None, lies: P) -> None:
+    values = np.arange(64, dtype=np.float32).reshape(8, 8) % 5
+    weight = put(values.T + 1, lies)
+    moved = partial(xl.matrix_transpose, comm="native", out_sharding=to)
+
+    def cubed(move: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return lambda x: (move(x) ** 3 * np.asarray(weight)).sum()
+
+    def along(move: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return lambda x: (jax.grad(cubed(move))(x) * weight).sum()
+
+    def weighed(move: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return lambda x: (move(x) * weight).sum()
+
+    def told(x: Any) -> Any:
+        return moved(x, in_sharding=P("tp"))
+
+    x, alone = put(values, P("tp")), jnp.asarray(values)
+    np.testing.assert_array_equal(jax.grad(weighed(moved))(x), np.asarray(weight).T)
+    np.testing.assert_array_equal(jax.jit(jax.grad(weighed(told)))(x), np.asarray(weight).T)
+    np.testing.assert_array_equal(jax.jvp(moved, (x,), (weight,))[1], np.asarray(weight).T)
+    for of in (cubed, along):
+        np.testing.assert_array_equal(jax.grad(of(moved))(x), jax.grad(of(jnp.transpose))(alone))
+    np.testing.assert_array_equal(
+        jax.hessian(cubed(moved))(x), jax.hessian(cubed(jnp.transpose))(alone)
+    )
+
+
 def test_of_a_batch_nobody_says_where_it_lies() -> None:
     x, to = put(np.ones((3, 8, 8)), P(None, "tp"), AxisType.Explicit), P("tp")
     along = jax.vmap(lambda x: xl.interleave(x, comm="native", out_sharding=to))
