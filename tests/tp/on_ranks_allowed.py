@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from tests.tp.on_ranks import mesh_of
-from tests.tp.on_ranks_refused import Packed
+from tests.tp.on_ranks_refused import Packed, Scaled
 from xlayout import tp, wire_bytes
 
 __all__ = ["CASES", "compared", "gathered"]
@@ -50,6 +50,17 @@ class Gained(nn.Linear):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return super().forward(x) * self.gain
+
+
+class Words(nn.Embedding):
+    """An embedding whose rows are normed and scaled."""
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return nn.functional.normalize(super().forward(ids), dim=-1) * self.embedding_dim**0.5
+
+
+def spoken() -> nn.Module:
+    return nn.Sequential(Words(7, 4, padding_idx=6), Scaled(4, 3, bias=False))
 
 
 def chain(*inner: nn.Module, first: nn.Module | None = None) -> nn.Module:
@@ -120,6 +131,8 @@ CASES: dict[str, tuple[Callable[[], nn.Module], list[tp.Rule]]] = {
     "a norm of its weight, whole": (
         normed, [tp.Rule("0", "column", gather=True), tp.Rule("2", "whole")]),
     "tied, and gathered": (tied, [tp.Rule("0", "vocab"), tp.Rule("2", "column", gather=True)]),
+    "words, and a sum, with forwards of their own": (
+        spoken, [tp.Rule("0", "vocab"), tp.Rule("1", "row", scatter=True)]),
     "a sum of nothing": (gained, [tp.Rule("0", "sum"), tp.Rule("2", "row", scatter=True)]),
     "two layers as one, gathered": (
         lambda: nn.Sequential(nn.Linear(4, 6)),
@@ -152,7 +165,7 @@ def compared(rank: int, ranks: int, case: str) -> None:
     whole = make()
     plan = tp.plan(whole, ranks, rules=rules)
     model: Any = tp.parallelize(copy.deepcopy(whole), mesh_of(ranks), plan=plan)
-    ids = case.startswith("tied")
+    ids = isinstance(whole, nn.Sequential) and isinstance(whole[0], nn.Embedding)
     x = torch.tensor([0, 3, 4, 6]) if ids else torch.linspace(-1, 1, 12).reshape(3, 4)
     made = [m(x) for m in (whole, model)]
     torch.testing.assert_close(made[1], made[0])

@@ -12,7 +12,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoi
 from tests.tp.models import made
 from xlayout import tp
 
-__all__ = ["BETWEEN", "LAYERS", "Packed"]
+__all__ = ["BETWEEN", "LAYERS", "Chances", "Offset", "Packed", "Rectified", "Scaled"]
 
 BETWEEN = (
     "q_norm", "k_norm", "query_norm", "key_norm", "q_layernorm", "k_layer_norm", "qnorm",
@@ -39,6 +39,30 @@ class Adapted(nn.Linear):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The product, scaled."""
         return super().forward(x) * self.gain
+
+
+class Rectified(nn.Linear):
+    """A layer with an activation in it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The product, where it is positive."""
+        return super().forward(x).relu()
+
+
+class Chances(nn.Linear):
+    """A layer whose features depend on one another."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Features that add up to one."""
+        return super().forward(x).softmax(-1)
+
+
+class Offset(nn.Embedding):
+    """An embedding with rows of its own before those of the words."""
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """The row two after that of the id."""
+        return super().forward(ids + 2)
 
 
 class Shifted(nn.Module):
@@ -188,6 +212,9 @@ def _layer(make: Callable[[], nn.Module], cut: Any) -> Callable[[], tuple[nn.Mod
 
 LAYERS: dict[str, Callable[[], tuple[nn.Module, Any, Any]]] = {
     "more than linear": _layer(lambda: Scaled(4, 4), "row"),
+    "an activation in a sum": _layer(lambda: Rectified(4, 4, bias=False), "row"),
+    "features of features": _layer(lambda: Chances(4, 4), "column"),
+    "other words": _layer(lambda: Offset(12, 4), "vocab"),
     "one weight more": _layer(Adapted, "row"),
     "one weight more, by columns": _layer(Adapted, "column"),
     "a forward of its own": _layer(_hooked, "row"),

@@ -217,6 +217,17 @@ def test_a_gradient_without_numbers_counts_nothing(two: Ranks, norm_type: Any) -
          "Rule('x.temperature', 'whole')"),
         ("one layer, two rules", "model: 'x.weight' and 'y.weight' are one layer; give both the "
          "same rule"),
+        ("an activation in a sum", "model: 'x.weight' belongs to a Rectified, whose own forward "
+         "makes something else of the parts of two ranks than of the whole. Cut by rows, it must "
+         "be linear: do the rest in a module after it, or leave it whole by Rule('x', 'whole'), "
+         "with gather=True in the rule of the layer before it"),
+        ("features of features", "model: 'x.weight' belongs to a Chances, whose own forward makes "
+         "something else of the parts of two ranks than of the whole. Cut by columns, no feature "
+         "may depend on others: do that in a module after it, or leave it whole by "
+         "Rule('x', 'whole')"),
+        ("other words", "model: 'x.weight' belongs to an Offset, whose own forward makes something "
+         "else of the parts of two ranks than of the whole. Cut by 'vocab', it must look up the "
+         "ids that it is given: change them before it, or leave it whole by Rule('x', 'whole')"),
         ("slices of a layer's weight", "model: 'transformer.h.0.self_attention' has "
          "slow_but_exact=True and pretraining_tp=2, by which it multiplies with slices of the "
          "whole weight of a layer that is cut; make the model with slow_but_exact=False in its "

@@ -5,6 +5,8 @@ Its modules, from the bottom up:
     tp_group    the ranks, and the differentiable collectives between them
     roles       what a layer communicates before and after its forward pass
     refusals    which layers cannot have a role
+    sizes       what a layer says of its matrix, changed to what is true of a rank's part
+    trial       whether a layer with a `forward` of its own does in parts what it does as a whole
     assignment  the role of each module, from a plan
     heads       the head counts that attention modules keep, set to those of one rank
     attention   the modules that do

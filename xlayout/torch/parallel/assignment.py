@@ -37,6 +37,7 @@ from xlayout.torch.parallel.roles import (
     Vocab,
 )
 from xlayout.torch.parallel.tp_group import Copies, Features, TPGroup
+from xlayout.torch.parallel.trial import refuse_forward
 
 if TYPE_CHECKING:
     from xlayout.tp.value import Placed, TensorPlan
@@ -283,10 +284,15 @@ def _of_layer(weight: Weight, axis: int, plan: TensorPlan, group: TPGroup) -> Ro
     refuse_stored(weight.name, module, rule.stored)
     if isinstance(module, nn.Embedding):
         refuse_table(weight.name, rule.cut, axis)
+    role: Row | Vocab | Column
     if rule.cut == "row":
         refuse_bias(weight.name, module)
-        return Row(group, features if rule.scatter else None, axis == len(placed.shape) - 2)
-    if rule.cut == "vocab" and isinstance(module, nn.Embedding):
+        role = Row(group, features if rule.scatter else None, axis == len(placed.shape) - 2)
+    elif rule.cut == "vocab" and isinstance(module, nn.Embedding):
         refuse_embedding(weight.name, module, runs)
-        return Vocab(group, runs[group.rank][0], placed.shape[0])
-    return Column(group, features if rule.gather or rule.cut == "vocab" else None)
+        role = Vocab(group, runs[group.rank][0], placed.shape[0])
+    else:
+        role = Column(group, features if rule.gather or rule.cut == "vocab" else None)
+    if plan.parts > 1:
+        refuse_forward(weight.name, module, type(role), axis)
+    return role

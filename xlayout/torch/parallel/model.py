@@ -13,15 +13,13 @@ from xlayout.torch.parallel.assignment import Weight, assignments, weights_of
 from xlayout.torch.parallel.attention import attentions_of, count_heads
 from xlayout.torch.parallel.roles import WithRole, assign_role
 from xlayout.torch.parallel.saving import guard_save_pretrained
+from xlayout.torch.parallel.sizes import IN, OUT, resize, shift_padding
 from xlayout.torch.parallel.tp_group import TPGroup
 
 if TYPE_CHECKING:
     from xlayout.tp.value import TensorPlan
 
 __all__ = ["parallelize", "tp_mesh"]
-
-_OUT = ("out_features", "nf", "num_embeddings")
-_IN = ("in_features", "nx")
 
 
 def tp_mesh(mesh: Any) -> tuple[DeviceMesh, int]:
@@ -77,18 +75,9 @@ def _cut(weight: Weight, rank: int, made: dict[int, nn.Parameter]) -> None:
         made[id(whole)] = made[id(part)] = part
     weight.module._parameters[weight.leaf] = made[id(whole)]
     rule: Any = weight.placed.rule
-    for name in _IN if rule.cut == "row" else _OUT:
-        if getattr(weight.module, name, None) == shape[axis]:
-            setattr(weight.module, name, local[axis])
+    resize(weight.module, IN if rule.cut == "row" else OUT, shape[axis], local[axis])
     if isinstance(weight.module, nn.Embedding):
-        _shift_padding(weight.module, sharding.owned(rank, shape)[0][0])
-
-
-def _shift_padding(module: nn.Embedding, rows: range) -> None:
-    """Count the padding row of an embedding among the rows of this rank."""
-    if module.padding_idx is not None:
-        inside = module.padding_idx in rows
-        module.padding_idx = module.padding_idx - rows.start if inside else None
+        shift_padding(weight.module, sharding.owned(rank, shape)[0][0])
 
 
 def _call_layers(model: nn.Module) -> None:
