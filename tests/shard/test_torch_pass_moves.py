@@ -33,6 +33,27 @@ def test_a_cast_passes_what_only_moves(op: str) -> None:
     check(lambda w: MOVES[op](gathered(w)).to(BF16), shard(2, 6))
 
 
+BY_ADDRESS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "as_strided": lambda x: x.as_strided((3, 2), (2, 1), 0) + 1,
+    "as_strided, where it begins": lambda x: x.as_strided((3, 2), (2, 1), x.storage_offset()) + 1,
+    "as_strided, of a view": lambda x: x.view(-1)[2:].as_strided((3, 2), (2, 1), 2) + 1,
+    "as_strided_copy": lambda x: aten.as_strided_copy(x, (3, 2), (2, 1), 0),
+    "as_strided_scatter": lambda x: aten.as_strided_scatter(x, x[:1] * 2, (1, 6), (6, 1), 0) + 1,
+    "view as another dtype": lambda x: x.view(torch.int32) + 1,
+}
+
+
+@pytest.mark.parametrize("read", BY_ADDRESS)
+@pytest.mark.parametrize("start", [0, 1, 2])
+def test_what_is_read_by_address_begins_where_a_cast_begins(read: str, start: int) -> None:
+    """A part of what was gathered begins elsewhere in its memory."""
+    check(lambda w: BY_ADDRESS[read](gathered(w)[start:].to(BF16)), shard(2, 6))
+
+
+def test_numbers_of_two_bytes_that_begin_oddly_are_read_as_four() -> None:
+    check(lambda w: gathered(w)[1:7].to(BF16).view(torch.int32) + 1, shard(6))
+
+
 def kept(fn: Callable[..., Any], *arrays: torch.Tensor) -> str:
     """Why the only gather of a function is left alone."""
     return why(traced(fn, *arrays))

@@ -18,7 +18,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
 from xlayout.torch import movement, region
-from xlayout.torch.movement import GATHERS, may_write, shares_memory
+from xlayout.torch.movement import GATHERS, may_write, reads_addresses, shares_memory
 from xlayout.torch.region import Region, Verdict, region_of
 
 __all__ = ["CastBeforeGather"]
@@ -145,7 +145,8 @@ def _needs_memory(cast: Node, region: Region) -> bool:
     """Whether a cast has to be replaced by a copy.
 
     Its strides may differ from those of its input; and what a graph returns or writes into should
-    not share memory with anything else, nor keep more memory alive than it shows.
+    not share memory with anything else, nor keep more memory alive than it shows. Some ops see
+    where it begins in that memory.
     """
     source, value = _source(cast), cast.meta.get("val")
     if value is None or _strides(value) != _strides(source.meta["val"]):
@@ -168,8 +169,11 @@ def _root(node: Node) -> Node:
 
 
 def _is_memory(node: Node) -> bool:
-    """Whether a node, or a view of it, is returned or may be written into."""
+    """Whether a node, or a view of it, is returned, may be written into, or is read by address."""
     return any(
-        user.op == "output" or may_write(user) or (shares_memory(user) and _is_memory(user))
+        user.op == "output"
+        or may_write(user)
+        or reads_addresses(user)
+        or (shares_memory(user) and _is_memory(user))
         for user in node.users
     )

@@ -13,7 +13,15 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-__all__ = ["GATHERS", "cast_to", "may_write", "moved", "reads_only_sizes", "shares_memory"]
+__all__ = [
+    "GATHERS",
+    "cast_to",
+    "may_write",
+    "moved",
+    "reads_addresses",
+    "reads_only_sizes",
+    "shares_memory",
+]
 
 _VIEWS = (
     "alias", "detach", "diagonal", "expand", "movedim", "narrow", "permute", "reshape",
@@ -34,6 +42,9 @@ _SHARE = _overloads(*_VIEWS) | {operator.getitem, torch.ops._c10d_functional.wai
 _FRESH = _overloads(*_COPIES)
 _RELAYOUT = "xlayout.relayout."  # by name: it is registered on first use
 _ASK = _overloads(*_SIZES)
+_BY_ADDRESS = _OTHERS | _overloads(
+    "as_strided", "as_strided_copy", "as_strided_scatter", "sym_storage_offset"
+)
 
 GATHERS = frozenset(
     {
@@ -72,6 +83,11 @@ def may_write(node: Node) -> bool:
 
 def _arguments(node: Node) -> Sequence[Any]:
     return node.target._schema.arguments if isinstance(node.target, torch._ops.OpOverload) else ()
+
+
+def reads_addresses(node: Node) -> bool:
+    """Whether it matters to a node where in its memory an argument begins."""
+    return node.target in _BY_ADDRESS
 
 
 def reads_only_sizes(node: Node) -> bool:
