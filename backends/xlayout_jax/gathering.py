@@ -8,6 +8,7 @@ that a checkpoint policy can tell it from what surrounds it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -109,6 +110,9 @@ def gather_parts(
     x: Any, names: Sequence[str], axis: int, dtype: Any, reduce_dtype: Any, pin: bool, /
 ) -> Any:
     """The same inside shard_map, on this device's part; backward: one reduce-scatter."""
+    for name in names:
+        with suppress(ValueError):  # it varies over this one, which only private names would tell
+            x = lax.pcast(x, name, to="varying")  # the gradient is then summed over it
     return linear(*_parts(tuple(names), axis, _wire(x, dtype, reduce_dtype, pin=pin)), (x,))[0]
 
 
@@ -127,6 +131,7 @@ def gather_partial(
     x: Any,
     source: NamedSharding,
     target: NamedSharding,
+    names: Sequence[str],
     dtype: Any,
     reduce_dtype: Any,
     pin: bool,
@@ -134,17 +139,20 @@ def gather_partial(
 ) -> Any:
     """The same on explicit axes, whole to whole; what comes back is summed here, not before.
 
-    The result is typed as reduced over the axes that were gathered, so that its gradient comes back
-    unreduced; any other type would have it summed in the dtype of the result.
+    The result is typed as reduced over all named axes, also those that do not cut `x`, so that its
+    gradient comes back unreduced; any other type would have it summed in the dtype of the result.
     """
-    run: Any = _partial(source, target, _wire(x, dtype, reduce_dtype, pin=pin))
+    run: Any = _partial(source, target, tuple(names), _wire(x, dtype, reduce_dtype, pin=pin))
     return run(x)
 
 
 @lru_cache(1024)
-def _partial(source: NamedSharding, target: NamedSharding, wire: _Wire) -> Callable[[Any], Any]:
+def _partial(
+    source: NamedSharding, target: NamedSharding, over: tuple[str, ...], wire: _Wire
+) -> Callable[[Any], Any]:
     gone, spec = _gone(source, target), entries_of(target)
-    reduced = NamedSharding(target.mesh, PartitionSpec(*spec, reduced={*sum(gone, ())}))  # type: ignore[no-untyped-call]
+    whole = tuple(name for name in over if name not in sum(gone, ()))
+    reduced = NamedSharding(target.mesh, PartitionSpec(*spec, reduced={*over}))  # type: ignore[no-untyped-call]
 
     def forward(x: Any) -> Any:
         return jax.sharding.reshard(_gathered(x, source, target, wire), reduced)  # type: ignore[no-untyped-call]
@@ -153,9 +161,9 @@ def _partial(source: NamedSharding, target: NamedSharding, wire: _Wire) -> Calla
         for axis, names in enumerate(gone):
             if names:
                 g = _scattered(g, names, axis)
-        return g
+        return lax.psum(g, whole) if whole else g  # type: ignore[no-untyped-call]
 
-    held = PartitionSpec(*spec, unreduced={*sum(gone, ())})  # type: ignore[no-untyped-call]
+    held = PartitionSpec(*spec, unreduced={*over})  # type: ignore[no-untyped-call]
     sums = jax.shard_map(scatter, mesh=source.mesh, in_specs=held, out_specs=source.spec)
     minor = all(
         names == entry[len(entry) - len(names) :]

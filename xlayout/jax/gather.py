@@ -89,7 +89,7 @@ def all_gather(
             held.native(held.sharding),
             held.native(held.sharding.without(*names)),
         )
-        return own.gather_partial(x, *ends, *dtypes, wire == "pinned")
+        return own.gather_partial(x, *ends, names, *dtypes, wire == "pinned")
     raise ShardingError(
         f"x: on {mesh}, where XLA sums the gradient over {', '.join(names)} in the dtype of the "
         "result; call it inside jax.shard_map, or give the mesh explicit axes, or take "
