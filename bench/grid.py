@@ -45,6 +45,11 @@ def main(arguments: Sequence[str]) -> int:
         if not any(map(grid.keys, families)):
             raise ValueError(f"op: none of {options.op} is in the family {options.family}")
         growing = path.with_suffix(f".partial{path.suffix}")
+        if growing.exists() and not options.resume and (options.op or options.family):
+            raise ValueError(
+                f"{growing} has rows of a run that was stopped; --resume goes on with it, and "
+                "--out keeps these rows apart"
+            )
         before = growing if options.resume and growing.exists() else path
         results = start(before, machine(options.threads), options.date, keep=options.keep)
         left = fill(

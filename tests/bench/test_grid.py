@@ -77,7 +77,7 @@ def test_an_op_that_is_measured_again_keeps_its_place(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("frameworks")
 def test_results_that_are_there_stay_until_the_run_is_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(grid, "QUICK", TINY)
     monkeypatch.setattr(grid, "_plot", lambda _path: None)
@@ -86,6 +86,10 @@ def test_results_that_are_there_stay_until_the_run_is_whole(
     assert main([*run, "--seconds", "0"]) == grid.UNFINISHED
     assert not path.exists()
     (first,) = load(growing).rows.values()
+    for part in (["--family", "zips"], ["--op", "zip"]):
+        assert main([*run[:1], *run[3:], *part]) == 2
+        assert f"{growing} has rows of a run that was stopped; --resume" in capsys.readouterr().err
+    assert list(load(growing).rows.values()) == [first]
     assert main([*run, "--resume"]) == 0
     assert not growing.exists()
     assert load(path).rows[first.key] == first
