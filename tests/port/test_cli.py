@@ -202,9 +202,18 @@ def test_what_an_encoding_lacks_is_shown_as_its_escape(wide_llama: Path, tmp_pat
     assert shown.startswith(f"{wide_llama} (hf) \\u2192 {tmp_path}/out (hf)".encode("latin-1"))
 
 
-def test_info_bears_a_torch_that_cannot_be_loaded(tmp_path: Path) -> None:
-    why = "libcublas.so.12: cannot open shared object file"
-    (tmp_path / "torch.py").write_text(f"raise OSError({why!r})", "utf-8")
+@pytest.mark.parametrize(
+    ("framework", "error", "why"),
+    [
+        ("torch", "OSError", "libcublas.so.12: cannot open shared object file"),
+        ("jax", "RuntimeError", "jaxlib version 0.12.0 is newer than jax version 0.10.2"),
+    ],
+    ids=["torch", "jax"],
+)
+def test_info_bears_a_framework_that_cannot_be_loaded(
+    tmp_path: Path, framework: str, error: str, why: str
+) -> None:
+    (tmp_path / f"{framework}.py").write_text(f"raise {error}({why!r})", "utf-8")
     path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
     with process("info", env={**os.environ, "PYTHONPATH": path}) as info:
         shown, said = info.communicate()
