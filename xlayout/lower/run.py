@@ -225,7 +225,7 @@ def _into(
         raise ShapeError(f"out: {len(outputs)} arrays, the layout makes {len(layout.out_shapes)}")
     kind = backend.kind(arrays[0])
     meeting = None
-    for y, shape in zip(outputs, layout.out_shapes, strict=True):
+    for number, (y, shape) in enumerate(zip(outputs, layout.out_shapes, strict=True)):
         if backend.immutable:
             raise TypeError(f"out: cannot be written: {backend.refusal(y, arrays)}")
         its = kind_of(backend, y, "out") if backend_of(y, "out") is backend else None
@@ -237,11 +237,12 @@ def _into(
                 f"{kind[1]}"
             )
         # With the first, all inputs are judged themselves; with others, only those near them.
-        near = arrays if meeting is None else [arrays[k] for k in meeting(y)]
+        if number == 1:
+            meeting = neighbours(backend, arrays)
+        near = [arrays[k] for k in meeting(y)] if meeting else arrays
         why = backend.refusal(y, near)
         if why is not None:
             raise ShapeError(f"out: cannot be written: {why}")
-        meeting = meeting or neighbours(backend, arrays)
     meeting = neighbours(backend, outputs)
     for number, y in enumerate(outputs):
         others = [outputs[k] for k in meeting(y) if k != number]
