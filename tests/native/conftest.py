@@ -20,6 +20,7 @@ COMPILED = (
     "place",
     "places",
     "threads",
+    "tiles",
     "torch_autograd",
     "torch_operation",
     "torch_primitive",
