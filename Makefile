@@ -87,7 +87,7 @@ unit: $(READY)
 demo: $(READY)
 	$(BIN)/xlayout demo
 
-# Takes seventy minutes on two processors of an idle machine. `python -m bench grid --resume` continues a
+# Takes ninety minutes on two processors of an idle machine. `python -m bench grid --resume` continues a
 # run that was stopped.
 bench: $(READY)
 	$(BIN)/python -m bench grid --date $(DATE)
