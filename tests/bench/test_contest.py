@@ -82,7 +82,7 @@ def refused(held: Work, name: str, call: Any) -> None:
 
 
 def test_an_answer_that_turns_wrong_later_is_refused_by_name(held: Work) -> None:
-    right, wrong = held.wanted, held.wanted.copy()
+    right, wrong = held.wanted.copy(), held.wanted.copy()
     wrong[0] ^= 1
     answers = iter([right])
     with pytest.raises(
@@ -103,6 +103,12 @@ def test_a_wrong_answer_is_refused_by_name(held: Work) -> None:
 def test_a_call_that_writes_nothing_cannot_pass_with_an_older_answer(held: Work) -> None:
     with pytest.raises(AssertionError, match=r"eager reused: byte 0 of 1048576 is wrong"):
         refused(held, "eager reused", lambda real: lambda: last_written(real))
+
+
+def test_memory_that_holds_an_older_answer_cannot_pass_for_a_fresh_one(held: Work) -> None:
+    kept = held.wanted.copy()
+    with pytest.raises(AssertionError, match=r"eager fresh: byte \d+ of 1048576 is wrong"):
+        refused(held, "eager fresh", lambda _real: lambda: kept)
 
 
 def last_written(real: Any) -> Any:
