@@ -75,6 +75,27 @@ def test_records_by_another_name_are_filled_alike() -> None:
         xl.pad(x, to=2, value=-1)
 
 
+@pytest.mark.parametrize("name", ["Particle", "Key<", "bool", "int", "str", "bfloat16"])
+def test_records_of_a_class_of_their_own_are_filled_alike_whatever_its_name(name: str) -> None:
+    own = np.dtype((type(name, (np.void,), {}), RECORD))
+    assert own == RECORD  # so that nothing which was allowed for one of them is for the other
+    layout = xl.pad.layout((2,), to=3)
+    for dtype in (own, RECORD):
+        x = np.ones(2, dtype)
+        ways: list[tuple[str, Callable[[Any], Any]]] = [
+            ("value", lambda n, x=x: xl.pad(x, to=3, value=n)),
+            ("value", lambda n, x=x: xl.pad(x, to=3, value=n, out=np.ones(3, x.dtype))),
+            ("fill", lambda n, x=x: layout(x, fill=n)),
+        ]
+        for argument, way in ways:
+            assert way(0).tolist() == [(1, 1.0), (1, 1.0), (0, 0.0)]
+            for value in (7, float("nan")):
+                with pytest.raises(
+                    ShapeError, match=rf"^{argument}: {value} in an array of {dtype.name}; wanted 0"
+                ):
+                    way(value)
+
+
 @pytest.mark.parametrize("unit", ["s", "ns", "D", "Y"])
 @pytest.mark.parametrize("kind", [np.datetime64, np.timedelta64])
 @pytest.mark.parametrize("dtype", ["M8[s]", "m8[Y]", "f8", "i8"])

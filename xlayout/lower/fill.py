@@ -57,7 +57,7 @@ def check_fill(dtype: Any, value: Any, argument: str = "fill") -> None:
             )
         raise TypeError(f"{argument}: {value!r} is {a_type(value)}; wanted a number")
     name = getattr(dtype, "name", None) or str(dtype).rpartition(".")[2]
-    wanted = _wanted(name, value)
+    wanted = _wanted("void" if _is_void(dtype) else name, value)
     if wanted is not None:
         raise ShapeError(f"{argument}: {value!r} in an array of {name}; wanted {wanted}")
 
@@ -69,7 +69,7 @@ def _wanted(name: str, value: Any) -> str | None:
     if name.startswith(("str", "bytes")):
         room = _digits(name) // (32 if name[0] == "s" else 8)
         return None if len(str(value)) <= room else f"what is written in {room} characters"
-    if name.startswith(("void", "record")):
+    if name == "void":
         return None if value == 0 else "0, for bytes that are all zero"
     if name.startswith("key<"):
         return "none: random keys are no numbers, so fill jax.random.key_data(x) instead"
@@ -84,6 +84,13 @@ def _wanted(name: str, value: Any) -> str | None:
     if isinstance(value, complex) and not name.startswith("complex"):
         return "a real number"
     return _wanted_in_floats(name, value)
+
+
+def _is_void(dtype: Any) -> bool:
+    """Whether elements are records or plain bytes; numpy names their dtype after their class."""
+    if getattr(dtype, "kind", "") != "V":  # which is that of ml_dtypes as well
+        return False
+    return any(base.__name__ == "void" for base in dtype.type.__mro__)
 
 
 def _wanted_in_floats(name: str, value: Any) -> str | None:
