@@ -20,6 +20,7 @@ import xlayout as xl
 from tests.house.tree import ROOT
 from tests.ops.examples import flat
 from xlayout.backend import Backend
+from xlayout.errors import ShapeError
 from xlayout.registry import SERVED, backend_of
 from xlayout_numpy.exchange import offer
 
@@ -118,6 +119,27 @@ def test_ops_and_layouts_answer_as_in_numpy(boxed: Any, name: str, immutable: bo
     for one, other in zip(flat(found), flat(expected), strict=True):
         assert type(one) is boxed.Boxed
         np.testing.assert_array_equal(one.values, other)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_shapes_may_be_lists(boxed: Any, name: str) -> None:
+    def listed(values: np.ndarray) -> Any:
+        x = boxed.Boxed(values)
+        x.shape = list(values.shape)
+        return x
+
+    call = CALLS[name]
+    arrays = (numbers(16, 16), numbers(16, 16, first=1000))[: len(signature(call).parameters)]
+    for one, other in zip(flat(call(*map(listed, arrays))), flat(call(*arrays)), strict=True):
+        np.testing.assert_array_equal(one.values, other)
+
+
+def test_the_first_shape_that_differs_is_named_among_lists(boxed: Any) -> None:
+    xs = [boxed.Boxed(numbers(2, 3)), boxed.Boxed(numbers(2, 3))]
+    for x in xs:
+        x.shape = [2, 3]
+    with pytest.raises(ShapeError, match=r"1 is of shape \(2, 3\); the layout takes \(4, 3\)$"):
+        xl.Layout.concat([(2, 3), (4, 3)])(*xs)
 
 
 def test_large_arrays_are_no_exception(boxed: Any) -> None:

@@ -136,7 +136,9 @@ def _traced(
 
 def check_shapes(layout: Layout, arrays: Sequence[Any], name: str | None = None) -> None:
     """Raise ShapeError for arrays of another number or of other shapes than the layout takes."""
-    if tuple([x.shape for x in arrays]) != layout.in_shapes:
+    if tuple([x.shape for x in arrays]) == layout.in_shapes:
+        return
+    if tuple([tuple(x.shape) for x in arrays]) != layout.in_shapes:  # others' may be lists
         raise _wrong_shapes(layout, arrays, name)
 
 
@@ -147,7 +149,7 @@ def _wrong_shapes(layout: Layout, arrays: Sequence[Any], name: str | None = None
     number, x, shape = next(
         (number, x, shape)
         for number, (x, shape) in enumerate(zip(arrays, layout.in_shapes, strict=True))
-        if x.shape != shape
+        if tuple(x.shape) != shape
     )
     which = f"{name or 'arrays'}: {number} is" if len(arrays) > 1 else f"{name or 'x'}: an array"
     return ShapeError(f"{which} of shape {tuple(x.shape)}; the layout takes {tuple(shape)}")
