@@ -125,9 +125,14 @@ def _find(cls: type, name: str = "x") -> Backend:
 
 @constant  # Dynamo can read neither the module of a Parameter's class nor its bases
 def _root(cls: type) -> str:
-    roots = [base.__module__.partition(".")[0] for base in cls.__mro__ if not _is_no_array(base)]
+    roots = _roots(cls)
     # One of JAX's array types derives from numpy's: its memory is numpy's all the same.
     return next((root for root in _ROOTS if root in roots), roots[0])
+
+
+def _roots(cls: type) -> list[str]:
+    """The root modules of a class and of its bases, nearest first."""
+    return [base.__module__.partition(".")[0] for base in cls.__mro__ if not _is_no_array(base)]
 
 
 def _is_no_array(base: type) -> bool:
@@ -139,7 +144,9 @@ def _is_no_array(base: type) -> bool:
 def _from_plugins(cls: type) -> Backend | None:
     from importlib.metadata import entry_points  # 15 ms, and rarely needed
 
-    for entry in entry_points(group="xlayout.backends", name=_root(cls)):
-        plugin: Backend = entry.load()
-        return plugin
+    announced = entry_points(group="xlayout.backends")
+    for root in _roots(cls):
+        if root in announced.names and root != "builtins":  # where every class has its last base
+            plugin: Backend = announced[root].load()
+            return plugin
     return None

@@ -66,6 +66,34 @@ def test_the_guide_s_session_is_what_is_printed() -> None:
     assert report == []
 
 
+def test_it_serves_classes_that_derive_from_its_own(boxed: Any) -> None:
+    class Mixin:
+        """A base of another module, which comes first."""
+
+    class Mine(Mixin, boxed.Boxed):  # type: ignore[misc,name-defined]
+        """An array of one's own."""
+
+    class Both(Mine, np.ndarray):  # type: ignore[misc]
+        """An array of numpy's too, in whose memory it is."""
+
+    assert backend_of(Mine(numbers(2))) is boxed
+    assert xl.interleave(Mine(numbers(4))).values.tolist() == [0, 2, 1, 3]
+    assert backend_of(Both.__new__(Both, (2,))).name == "numpy"
+    for cls in (Mine, Both):
+        del SERVED[cls]
+
+
+def test_of_two_that_could_the_one_of_the_nearest_base_serves(boxed: Any, tmp_path: Path) -> None:
+    class Mine(boxed.Boxed):  # type: ignore[misc,name-defined]
+        """An array whose own module has a backend as well."""
+
+    both = "[xlayout.backends]\nboxed = boxed\ntests = xlayout_numpy\n"
+    (tmp_path / "boxed-1.0.dist-info" / "entry_points.txt").write_text(both, "utf-8")
+    assert backend_of(Mine(numbers(2))).name == "numpy"
+    assert backend_of(boxed.Boxed(numbers(2))) is boxed
+    del SERVED[Mine]
+
+
 def test_it_may_derive_from_a_mixin_of_numpys(boxed: Any) -> None:
     class Operators(NDArrayOperatorsMixin, boxed.Boxed):  # type: ignore[misc,name-defined]
         """An array with numpy's operators."""
