@@ -167,5 +167,8 @@ def _ml_dtype(name: str) -> np.dtype[Any]:
         import ml_dtypes
     except ImportError:
         raise TypeError(f"numpy has no {name} of its own; pip install ml_dtypes, or cast") from None
-    dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+    scalar = getattr(ml_dtypes, name, None)
+    if scalar is None:
+        raise TypeError(f"{name} has no numpy equivalent; cast it, or send its bits as uint8")
+    dtype: np.dtype[Any] = np.dtype(scalar)
     return dtype

@@ -210,6 +210,16 @@ def test_a_backend_that_offers_its_memory_can_be_converted_from(boxed: Any) -> N
     assert xl.to_numpy({"w": boxed.Boxed(values)})["w"].tolist() == values.tolist()
 
 
+@pytest.mark.parametrize("name", ["numpy", "torch", "jax"])
+def test_a_dtype_that_only_it_has_is_refused_by_all_alike(boxed: Any, name: str) -> None:
+    pytest.importorskip(name)
+    offered = SimpleNamespace(dtype="bytes16", shape=(8,), device=(1, 0), obstacle=None)
+    boxed.exchange = SimpleNamespace(offer=lambda _x, **_options: offered)
+    refusal = "has no (numpy|torch|JAX) equivalent; cast it, or send its bits as uint8$"
+    with pytest.raises(TypeError, match=rf"^x\['w'\]: bytes16 {refusal}"):
+        getattr(xl, f"to_{name}")({"w": boxed.Boxed(numbers(8))})
+
+
 def test_an_array_that_nobody_serves_is_refused_with_the_way_out() -> None:
     with pytest.raises(TypeError, match=r"register a backend for its type .* 'xlayout.backends'"):
         xl.interleave(SimpleNamespace(shape=(2,)))
