@@ -12,11 +12,15 @@ from typing import Any, cast
 
 from xlayout.backend import Backend
 from xlayout.dynamo import constant, dynamo_reads
+from xlayout.room import make_room
 
-__all__ = ["SERVED", "backend_module", "backend_named", "backend_of", "submodule"]
+__all__ = ["MOST_TYPES", "SERVED", "backend_module", "backend_named", "backend_of", "submodule"]
 
 SERVED: dict[type, Backend] = {}
 """Type -> backend, for the types seen so far; looking here first is cheaper than `backend_of`."""
+
+MOST_TYPES = 1024
+"""Types that a cache keeps: else each class that a program makes as it goes would live for ever."""
 
 
 # Dynamo traces this shorter form: on every call it checks that each function and each default value
@@ -37,6 +41,7 @@ def backend_of(x: Any, name: str = "x") -> Backend:
     if backend is None:
         backend = _find(cls, name)
         if not _compiling(backend):  # what Dynamo has read must not change while it compiles
+            make_room(SERVED, MOST_TYPES)
             SERVED[cls] = backend
     return backend
 

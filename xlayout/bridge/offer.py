@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol, cast
 
-from xlayout.registry import backend_module, backend_of, submodule
+from xlayout.registry import MOST_TYPES, backend_module, backend_of, submodule
+from xlayout.room import make_room
 
 __all__ = ["Exchange", "Offer", "exchange_named", "exchange_of"]
 
@@ -90,7 +91,9 @@ def exchange_of(x: Any) -> Exchange:
     cls = type(x)
     exchange = _BY_TYPE.get(cls)
     if exchange is None:
-        exchange = _BY_TYPE[cls] = cast(Exchange, submodule(backend_of(x, ""), "exchange"))
+        exchange = cast(Exchange, submodule(backend_of(x, ""), "exchange"))
+        make_room(_BY_TYPE, MOST_TYPES)
+        _BY_TYPE[cls] = exchange
     return exchange
 
 

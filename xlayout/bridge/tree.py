@@ -9,7 +9,8 @@ from types import MappingProxyType, NoneType
 from typing import Any, TypeAlias
 
 from xlayout.algebra.shapes import a_type
-from xlayout.registry import SERVED, backend_module
+from xlayout.registry import MOST_TYPES, SERVED, backend_module
+from xlayout.room import make_room
 
 __all__ = ["mapped"]
 
@@ -78,6 +79,7 @@ def _is_container(x: Any) -> bool:
     if known is None:  # cached: checks of abstract classes are slow
         known = issubclass(cls, (*_PLAIN, Mapping)) or _registered(x) is not None
         if known or cls in SERVED:  # other classes may be registered later
+            make_room(_CONTAINERS, MOST_TYPES)
             _CONTAINERS[cls] = known
     return known
 

@@ -20,7 +20,6 @@ __all__ = [
     "common_backend",
     "kind_of",
     "look_up",
-    "make_room",
 ]
 
 
@@ -64,17 +63,6 @@ def look_up(
     except (IndexError, KeyError):
         return None
     return backend.find(runs, x, args, options)
-
-
-def make_room(kept: dict[Any, Any], most: int) -> None:
-    """Make room for one more entry in a cache, by clearing it if it holds `most` entries.
-
-    >>> runs = {1: "one", 2: "two"}
-    >>> make_room(runs, 3), make_room(runs, 2), runs
-    (None, None, {})
-    """
-    if len(kept) >= most:
-        kept.clear()
 
 
 def any_sharded(backend: Backend, arrays: Sequence[Any]) -> bool | None:

@@ -9,7 +9,7 @@ from xlayout.algebra import Layout
 from xlayout.algebra.shapes import a_type
 from xlayout.backend import Backend, CallKey, Run, Runs
 from xlayout.errors import ShapeError
-from xlayout.lower.calls import caller, common_backend, kind_of, look_up, make_room
+from xlayout.lower.calls import caller, common_backend, kind_of, look_up
 from xlayout.lower.constant_call import constant_call, program_of_call
 from xlayout.lower.fill import as_number, check_fill, is_zero
 from xlayout.lower.moves import views_of
@@ -17,6 +17,7 @@ from xlayout.lower.recipe import Recipe, recipe, write_pieces
 from xlayout.lower.traced import plan_layout, trace
 from xlayout.lower.writes import as_outputs, neighbours, write_of
 from xlayout.registry import backend_of
+from xlayout.room import make_room
 
 __all__ = ["call", "check_copy", "check_shapes", "refuse_while_tracing", "run"]
 

@@ -13,7 +13,7 @@ from typing import Any
 from xlayout.algebra import Layout
 from xlayout.algebra.shapes import Shape
 from xlayout.backend import Backend, CallKey, Runs
-from xlayout.lower.calls import any_sharded, caller, common_backend, look_up, make_room
+from xlayout.lower.calls import any_sharded, caller, common_backend, look_up
 from xlayout.lower.constant_call import constant_call
 from xlayout.lower.donated import run_donated
 from xlayout.lower.fill import check_fill, is_zero
@@ -36,6 +36,7 @@ from xlayout.ops.options import (
 from xlayout.ops.programs import program_named, programs
 from xlayout.ops.touched import Touched
 from xlayout.registry import backend_of
+from xlayout.room import make_room
 
 __all__ = ["Engine", "Nested"]
 
