@@ -48,11 +48,12 @@ def call(
         if write is not None and write(arrays, out) is not None:
             return out
     if len(arrays) == 1 and isinstance(arrays[0], (tuple, list)):
+        _backend_for(layout, arrays[0])  # refuses a container in it, which may be itself
         return call(layout, *arrays[0], out=out, copy=copy, fill=fill)
     return _run_uncached(_backend_for(layout, arrays), layout, arrays, out, copy, options, fill)
 
 
-def _backend_for(layout: Layout, arrays: tuple[Any, ...]) -> Backend:
+def _backend_for(layout: Layout, arrays: Sequence[Any]) -> Backend:
     if arrays:
         return backend_of(arrays[0], "arrays[0]")
     if not layout.in_shapes:

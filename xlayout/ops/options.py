@@ -132,17 +132,19 @@ def is_plain(value: Any) -> bool:
     return type(value) in _PLAIN or (type(value) is tuple and all(map(is_plain, value)))
 
 
-def plain(value: Any) -> Any:
+def plain(value: Any, depth: int = 4) -> Any:
     """The equivalent plain value, if there is one, of a list or of a concrete array.
+
+    What is nested deeper, as a list in itself is, stays as it is: no op takes it.
 
     >>> import numpy as np
     >>> plain([np.int8(2), (range(2), np.array([0.5]), "axis")])
     (2, ((0, 1), (0.5,), 'axis'))
     """
-    if isinstance(value, (list, tuple, range, Iterator)):
-        return tuple(map(plain, value))
+    if depth and isinstance(value, (list, tuple, range, Iterator)):
+        return tuple([plain(part, depth - 1) for part in value])
     if is_held(value) and hasattr(value, "tolist"):
         # Under a transform `item` raises torch's own error.
         held = value.tolist() if getattr(value, "shape", ()) else as_number(value)
-        return value if held is value else plain(held)
+        return value if held is value else plain(held, depth)
     return value
