@@ -127,6 +127,27 @@ def test_a_float_makes_no_date_however_many_there_are(dtype: str, count: int) ->
             xl.pad(x, to=count + 1, value=3.0, **options)
 
 
+@pytest.mark.parametrize("count", [3, 20_000])
+def test_dates_without_a_unit_hold_no_number(count: int) -> None:
+    x = np.full(count, "NaT", "M8")
+    layout = xl.pad.layout((count,), to=count + 1)
+    ways: list[tuple[str, Callable[[Any], Any]]] = [
+        ("value", lambda n: xl.pad(x, to=count + 1, value=n)),
+        ("value", lambda n: xl.pad(x, to=count + 1, value=n, out=np.full(count + 1, "NaT", "M8"))),
+        ("fill", lambda n: layout(x, fill=n)),
+        ("fill", lambda n: layout(x, fill=n, out=np.full(count + 1, "NaT", "M8"))),
+    ]
+    for argument, way in ways * 2:  # what repeats may go another way
+        for value in (0, 7):
+            with pytest.raises(
+                ShapeError, match=rf"^{argument}: {value} in an array of datetime64; wanted a unit"
+            ):
+                way(value)
+    assert np.isnat(xl.interleave(x[: count // 2 * 2])).all()
+    assert xl.pad(x.astype("M8[s]"), to=count + 1, value=7)[-1] == np.datetime64(7, "s")
+    assert xl.pad(np.zeros(count, "m8"), to=count + 1, value=7)[-1] == np.timedelta64(7)
+
+
 def test_a_long_double_fills_if_a_float_holds_it() -> None:
     x, layout = np.ones(2, np.longdouble), xl.pad.layout((2,), to=3)
     for value in (np.longdouble(2.5), np.longdouble("inf"), np.longdouble("nan")):

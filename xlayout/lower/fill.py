@@ -71,6 +71,8 @@ def _wanted(name: str, value: Any) -> str | None:
         return None if len(str(value)) <= room else f"what is written in {room} characters"
     if name == "void":
         return None if value == 0 else "0, for bytes that are all zero"
+    if name == "datetime64":  # which holds no number, nor can numpy print one in it
+        return "a unit, such as that of x.astype('M8[s]')"
     if name.startswith("key<"):
         return "none: random keys are no numbers, so fill jax.random.key_data(x) instead"
     if name.startswith(_INTEGERS):
