@@ -157,9 +157,15 @@ def prepared(moves: Moves, itemsize: int, inputs: int, outputs: int) -> Plan | N
     True
     >>> prepared(one_move((2, 2), (1, 2)), WIDEST + 1, 1, 1) is None
     True
+    >>> prepared(one_move((1 << 31, 1 << 31), (0, 0)), 4, 1, 1) is None
+    True
     """
-    possible = itemsize <= WIDEST and has_plan(moves)
-    return native.prepare(moves, itemsize, inputs, outputs) if possible else None
+    if itemsize > WIDEST or not has_plan(moves):
+        return None
+    try:
+        return native.prepare(moves, itemsize, inputs, outputs)
+    except OverflowError:  # more than fits into memory, which the framework is to say
+        return None
 
 
 def has_plan(moves: Moves) -> bool:

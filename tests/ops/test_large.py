@@ -142,6 +142,21 @@ def test_what_there_is_no_memory_for_numpy_refuses(to: int, error: type[Exceptio
         xl.pad(np.zeros(2, np.uint8), to=to)
 
 
+@pytest.mark.parametrize("framework", ["numpy", "torch"])
+def test_what_repeats_beyond_all_memory_the_framework_refuses(framework: str) -> None:
+    shape = (1 << 30, 1 << 32)
+    x = np.broadcast_to(np.uint8(3), shape)
+    t = torch.tensor(3, dtype=torch.uint8).expand(shape)
+    for call in (
+        xl.matrix_transpose,
+        lambda x: xl.interleave(x, axis=1),
+        xl.matrix_transpose.layout(shape),
+    ):
+        with pytest.raises((MemoryError, RuntimeError), match=r"allocate (4.00 EiB|memory)"):
+            call(x if framework == "numpy" else t)
+    assert xl.matrix_transpose(x, copy=None).shape == shape[::-1]
+
+
 @pytest.mark.parametrize("side", [8, 256])
 def test_elements_of_no_bytes_have_a_shape(side: int) -> None:
     x = np.zeros((side, 4, side), [("float0", np.void, 0)])  # a tangent of integers, to JAX
