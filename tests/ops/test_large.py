@@ -157,6 +157,20 @@ def test_what_repeats_beyond_all_memory_the_framework_refuses(framework: str) ->
     assert xl.matrix_transpose(x, copy=None).shape == shape[::-1]
 
 
+@pytest.mark.parametrize("axes", [2, 62, 63, 64])
+@pytest.mark.parametrize("first", [1, 3, 4])
+def test_no_array_on_the_way_has_more_axes_than_numpy_allows(
+    backend: Framework, axes: int, first: int
+) -> None:
+    few = xl.Layout.parse("(a b) -> (b a)", (8,), a=2) >> xl.Layout.pad((8,), to=9)
+    ones = (1,) * (axes - 1)
+    many = few.regrouped([(*ones, first), (*ones, 8 - first)], [(*ones, 9)])
+    xs = np.arange(8.0, dtype=np.float32).reshape(*ones, 8)
+    made = backend.call(many, *map(backend.array, np.split(xs, [first], axis=-1)))
+    assert backend.numpy(made).shape == (*ones, 9)
+    assert backend.numpy(made).reshape(9).tolist() == [0, 4, 1, 5, 2, 6, 3, 7, 0]
+
+
 @pytest.mark.parametrize("side", [8, 256])
 def test_elements_of_no_bytes_have_a_shape(side: int) -> None:
     x = np.zeros((side, 4, side), [("float0", np.void, 0)])  # a tangent of integers, to JAX

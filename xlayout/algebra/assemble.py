@@ -53,6 +53,7 @@ def _with_empty(writer: Writer, made: int, empty: Sequence[int]) -> int:
 _LONG = 128  # steps, besides a few for each input: compilers take seconds for more
 _MOST = 16  # boxes after cutting; compilers handle one gather better than more slices
 _LITTLE = 64  # elements per step; with fewer, a program is no shorter than an index table
+_MOST_AXES = 64  # as numpy's arrays have; more only where a shape has more itself
 
 
 def _output(
@@ -66,6 +67,7 @@ def _output(
     if in_shapes and 0 in out_shape:  # cut from an input, so that gradients and batches reach it
         some = writer.reshape(0, in_shapes[0] or (1,))
         return writer.reshape(writer.slice(some, 0, 0, 0), out_shape)
+    most_axes = max(_MOST_AXES, len(out_shape), *map(len, in_shapes))
     for flat_in, flat_out in ((False, False), (True, False), (False, True), (True, True)):
         target = (math.prod(out_shape),) if flat_out else out_shape
         found: list[Box] | None = []
@@ -78,8 +80,11 @@ def _output(
         before = len(writer.steps)
         node = _Assembly(writer, target, flat_in).assemble(found, [()] * len(target), list(target))
         steps = len(writer.steps) - before
-        if node is not None and (
-            steps <= _LONG + 4 * len(in_shapes) or math.prod(out_shape) >= _LITTLE * steps
+        axes = max(map(len, writer.shapes[writer.arity + before :]), default=0)
+        if (
+            axes <= most_axes
+            and node is not None
+            and (steps <= _LONG + 4 * len(in_shapes) or math.prod(out_shape) >= _LITTLE * steps)
         ):
             return writer.reshape(node, out_shape)
     return writer.step("gather", tuple(range(len(in_shapes))), (number,), out_shape)
