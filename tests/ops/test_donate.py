@@ -213,13 +213,16 @@ def test_what_is_refused_is_not_emptied() -> None:
     assert first.tolist() == [0, 0]
 
 
-def test_what_is_interrupted_is_not_taken_for_what_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [KeyboardInterrupt, TimeoutError, SystemExit])
+def test_what_is_interrupted_is_not_taken_for_what_it_was(
+    monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
     def interrupted(*args: Any) -> Any:
         native.in_place(*args)
-        raise KeyboardInterrupt("now")
+        raise error("now")  # as a handler of signals may
 
     monkeypatch.setattr(backend_of(torch.zeros(1)), "in_place", interrupted)
     x = torch.randn(64, 64)
-    with pytest.raises(KeyboardInterrupt, match=r"^now$"):
+    with pytest.raises(error, match=r"^now$"):
         xl.matrix_transpose(x, donate=True)
     assert x.shape == (0,)

@@ -24,12 +24,13 @@ def run_donated(backend: Backend, layout: Layout, arrays: Sequence[Any], fill: A
     releases = [backend.release(x) for x in arrays]
     alone = len(arrays) == len(layout.out_shapes) == 1 and layout.in_size == layout.out_size
     if alone and not layout.has_holes:  # in place, holes would keep old elements
+        moves = moves_of(layout)
         try:
-            result = backend.in_place(moves_of(layout), arrays[0], layout.out_shapes[0])
+            result = backend.in_place(moves, arrays[0], layout.out_shapes[0])
             if result is not None:
                 releases[0]()
                 return result
-        except KeyboardInterrupt:  # elements may have moved: the array is no longer valid
+        except BaseException:  # of a signal, say: elements may have moved, and x is no longer valid
             releases[0]()
             raise
     result = call(layout, *arrays, fill=fill)
