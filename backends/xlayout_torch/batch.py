@@ -109,9 +109,9 @@ class Batch:
         Raises:
             CompileError: Triton does not compile the kernel for some of them.
         """
+        count_write(self._outputs)  # first: as the write ends, a handler of signals may raise
         with launches.on(self._outputs[0].device):
             launches.launch(self._made, self._table, self._ends)
-        count_write(self._outputs)
 
 
 @lru_cache(8)  # a plan of a thousand tensors takes half a megabyte

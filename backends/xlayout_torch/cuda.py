@@ -98,10 +98,8 @@ def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
     """Whether all moves are made, between tensors of one dtype; if not, torch should make them."""
     if is_closed(*arrays, *outputs) or sum([y.nbytes for y in outputs]) < SEVERAL:
         return False
-    if not _moved(moves, arrays, outputs):
-        return False
-    memory.count_write(outputs)
-    return True
+    memory.count_write(outputs)  # first: as the write ends, a handler of signals may raise
+    return _moved(moves, arrays, outputs)
 
 
 def batch_strides(xs: Sequence[Any]) -> tuple[tuple[int, ...], ...] | None:

@@ -86,8 +86,8 @@ def move(moves: Moves, arrays: Sequence[Any], outputs: Sequence[Any]) -> bool:
     if plan is None or any(map(_is_closed, (*arrays, *outputs))):
         return False
     pointers = [x.data_ptr() for x in (*arrays, *outputs)]
+    memory.count_write(outputs)  # first: as the write ends, a handler of signals may raise
     xlayout_native.run(plan, torch.get_num_threads(), *pointers)
-    memory.count_write(outputs)
     return True
 
 

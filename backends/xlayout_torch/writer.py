@@ -64,9 +64,9 @@ def writer(
         if plan is None:
             copy_by_torch(moves, arrays, made)
             return made
-        xlayout_native.run(plan, torch.get_num_threads(), *addresses)
         if outputs is not None:
-            count_write(outputs)
+            count_write(outputs)  # first: as the write ends, a handler of signals may raise
+        xlayout_native.run(plan, torch.get_num_threads(), *addresses)
         return made
 
     shapes = list(targets)

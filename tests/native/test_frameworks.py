@@ -191,6 +191,36 @@ def test_each_write_into_out_is_a_version(runs: list[int]) -> None:
     assert out._version > before
 
 
+@pytest.mark.parametrize("calls", [0, 1], ids=["a first call", "a later call"])
+def test_a_write_that_a_signal_ends_is_a_version(
+    calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, out = torch.ones(480, 390 + calls), torch.zeros(390 + calls, 480)
+    for _ in range(calls):
+        xl.matrix_transpose(x, out=out)
+    own = xlayout_native.run
+
+    def ended(*given: Any) -> None:
+        own(*given)
+        raise TimeoutError("now")  # as a handler of signals may
+
+    before = out.zero_()._version
+    monkeypatch.setattr(xlayout_native, "run", ended)
+    with pytest.raises(TimeoutError, match=r"^now$"):
+        xl.matrix_transpose(x, out=out)
+    assert bool((out == 1).all())
+    assert out._version > before
+
+
+def test_a_write_that_is_refused_is_no_version() -> None:
+    x = torch.zeros(480, 480)
+    for _ in range(2):
+        xl.matrix_transpose(x, out=torch.empty(480, 480))
+        with pytest.raises(xl.ShapeError, match="overlaps an input"):
+            xl.matrix_transpose(x, out=x)
+        assert x._version == 0
+
+
 def test_a_write_of_nothing_is_a_version_too() -> None:
     for native in (True, False):
         with xl.native(native):
