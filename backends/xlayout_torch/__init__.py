@@ -37,6 +37,7 @@ from xlayout_torch import exchange as exchange
 from xlayout_torch import record as record
 from xlayout_torch.batch import move_many as move_many
 from xlayout_torch.cuda import batch_strides as batch_strides
+from xlayout_torch.kinds import is_sharded as is_sharded
 from xlayout_torch.kinds import kind as kind
 from xlayout_torch.kinds import refuse_mixed
 from xlayout_torch.memory import extent as extent
@@ -125,11 +126,6 @@ def tracing(*xs: Any) -> bool:
         if x._has_symbolic_sizes_strides:
             return True
     return False
-
-
-def is_sharded(x: Any, /) -> bool | None:
-    # By name: a program without DTensors never imports their package.
-    return type(x).__name__ == "DTensor" and type(x).__module__.startswith("torch.distributed")
 
 
 def symbolic(n: Any, /) -> bool:

@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.checkpoint import CheckpointPolicy
 
 from xlayout_native.strided import dense_strides
+from xlayout_torch.kinds import refuse_hidden
 
 Step = Callable[..., tuple[Any, ...]]
 
@@ -24,11 +25,13 @@ _CARRIED = frozenset(getattr(torch, name) for name in _NAMES.split())
 
 
 def is_sharded(x: Any, /) -> bool:
+    if isinstance(x, torch.Tensor):
+        refuse_hidden(x)
     return isinstance(x, DTensor)
 
 
 def on_one_device(x: Any, /) -> bool:
-    return not isinstance(x, DTensor)
+    return not is_sharded(x)
 
 
 def replicated_beside(_x: Any, _many: DTensor, /) -> None:

@@ -7,9 +7,11 @@ from typing import Any
 
 import torch
 
-from xlayout_torch.memory import strided
+from xlayout_torch.memory import strided, transforms
 
-__all__ = ["kind", "refuse_mixed"]
+__all__ = ["is_sharded", "kind", "refuse_any_hidden", "refuse_hidden", "refuse_mixed"]
+
+_functorch = torch._C._functorch
 
 
 def kind(x: Any, /) -> tuple[Any, Any]:
@@ -21,6 +23,8 @@ def kind(x: Any, /) -> tuple[Any, Any]:
         raise TypeError("x: a nested tensor; wanted one array, as x.to_padded_tensor(0)")
     if not strided(x):
         raise TypeError(f"x: a tensor of layout {x.layout}; wanted a strided one, as x.to_dense()")
+    if not torch.compiler.is_dynamo_compiling():  # which takes no wrapper apart
+        refuse_hidden(x)
     return x.dtype, _scaled(x) if x.is_quantized else x.device
 
 
@@ -34,8 +38,39 @@ def _scaled(x: Any) -> str:
     )
 
 
+def is_sharded(x: Any, /) -> bool:
+    # By name: a program without DTensors never imports their package.
+    return type(x).__name__ == "DTensor" and type(x).__module__.startswith("torch.distributed")
+
+
+def refuse_hidden(x: Any) -> None:
+    """Refuse a DTensor that `torch.func` has wrapped: as a plain tensor, which has no mesh."""
+    if _is_hidden(x):
+        raise TypeError(
+            "x: a DTensor inside a transform of torch.func, which no exchange sees through; use "
+            "torch.autograd.grad"
+        )
+
+
+def refuse_any_hidden(xs: Sequence[Any]) -> None:
+    """The same for several, where the caller says which."""
+    if transforms() and any(map(_is_hidden, xs)):
+        raise RuntimeError("arrays: a DTensor inside a transform of torch.func")
+
+
+refuse_any_hidden._torchdynamo_inline = lambda _xs: None  # type: ignore[attr-defined]
+
+
+def _is_hidden(x: Any) -> bool:
+    if not _functorch.is_functorch_wrapped_tensor(x):
+        return False
+    inside = _functorch.get_unwrapped(x)
+    return is_sharded(inside) or _is_hidden(inside)
+
+
 def refuse_mixed(xs: Sequence[Any]) -> None:
     """Refuse sparse tensors and several scales, which `torch.cat` would take in its own way."""
+    refuse_any_hidden(xs)
     first = xs[0]
     if strided(first) and not first.is_quantized:
         return

@@ -18,6 +18,7 @@ from torch.autograd import forward_ad
 import xlayout_native
 from xlayout_native.strided import Moves, Plans
 from xlayout_native.switch import wanted
+from xlayout_torch.kinds import refuse_any_hidden
 from xlayout_torch.memory import (
     OFFSETS,
     PLAIN,
@@ -111,6 +112,7 @@ def _on_its_own(recipe: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def run(*arrays: Any) -> Any:
+        refuse_any_hidden(arrays)
         made = recipe(*arrays)
         if grad_enabled():
             return made

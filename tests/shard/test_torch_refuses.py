@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from torch.distributed.tensor.placement_types import _StridedShard
 
 import xlayout as xl
 from tests.shard.compilers import Aot
-from xlayout import Mesh, Sharding, Split
+from xlayout import Mesh, Piece, Sharding, Split
 from xlayout.errors import AxisError, LayoutError, ShapeError, ShardingError, SizeError
 
 TP = Mesh(4, "tp")
@@ -59,6 +60,9 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "a tensor of one device": (
         lambda x: xl.reshard(x.to_local(), ROWS), TypeError,
         "x: a torch.Tensor is on one device; wanted a DTensor or a jax.Array"),
+    "a layer": (
+        lambda _x: xl.all_gather(torch.nn.Linear(2, 2)), TypeError,
+        "x: a torch.nn.modules.linear.Linear is on one device; wanted a DTensor or a jax.Array"),
     "a plain tensor to gather": (
         lambda x: xl.all_gather(x.to_local()), TypeError,
         "x: a torch.Tensor is on one device; wanted a DTensor or a jax.Array"),
@@ -142,6 +146,44 @@ def test_inside_torch_compile_it_teaches_as_well(x: DTensor, case: str) -> None:
     torch._dynamo.reset()
     with pytest.raises(torch._dynamo.exc.TorchRuntimeError, match=re.escape(text)):
         torch.compile(call, backend=Aot(), fullgraph=True)(x)
+
+
+TABLE = xl.Layout([(12, 8)], [(96,)], [Piece(k, 37 * k % 96) for k in range(96)])
+WRAPPED: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "an op": (xl.matrix_transpose, "x"),
+    "an op that fills": (lambda x: xl.pad(x, to=9, axis=1, value=2), "x"),
+    "nothing moved": (lambda x: xl.interleave(x, comm="local"), "x"),
+    "a sharding": (lambda x: xl.interleave(x, out_sharding=[Shard(1)]), "x"),
+    "a stack": (lambda x: xl.stack([x, x]), "xs[0]"),
+    "columns": (lambda x: xl.from_tiles([[x, x]]), "tiles[0]"),
+    "a layout": (xl.matrix_transpose.layout((12, 8)), "arrays[0]"),
+    "a table": (TABLE, "arrays[0]"),
+    "a layout that is applied": (
+        lambda x: xl.apply(xl.interleave.layout((12, 8)), x, out_sharding=[Shard(1)]), "x"),
+    "another sharding": (lambda x: xl.reshard(x, [Shard(1)]), "x"),
+    "a gather": (xl.all_gather, "x"),
+}  # fmt: skip
+TRANSFORMS: dict[str, Callable[[Any, Any], Any]] = {
+    "vjp": torch.func.vjp,
+    "grad of vjp": lambda f, x: torch.func.grad(lambda x: torch.func.vjp(f, x)[0].sum())(x),
+    "vmap": lambda f, x: torch.func.vmap(f)(torch.stack([x, x])),
+    "functionalize": lambda f, x: torch.func.functionalize(f)(x),
+}
+
+
+@pytest.mark.parametrize("how", TRANSFORMS)
+@pytest.mark.parametrize("case", WRAPPED)
+def test_what_a_transform_wraps_is_not_taken_for_a_tensor_of_one_device(
+    x: DTensor, case: str, how: str
+) -> None:
+    """Nor is it after calls on plain tensors of its shape, which are found again."""
+    call, name = WRAPPED[case]
+    text = f"{name}: a DTensor inside a transform of torch.func, which no exchange sees through; "
+    with suppress(TypeError):
+        call(torch.ones(12, 8))
+        TRANSFORMS[how](call, torch.ones(12, 8))
+    with pytest.raises(TypeError, match="^" + re.escape(text)):
+        TRANSFORMS[how](call, x)
 
 
 def test_a_rank_outside_of_the_mesh_is_told_so() -> None:
