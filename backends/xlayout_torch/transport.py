@@ -2,7 +2,7 @@
 
 Over gloo, every two ranks that have something to send have a message of their own (`pairs`). Any
 other transport (NCCL), and any graph that is being compiled, takes functional collectives, which a
-compiler can overlap and merge.
+compiler can overlap and merge; so do selective checkpoints, which can keep or repeat them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives  # what the collectives make of fake tensors
 from torch.distributed.device_mesh import DeviceMesh
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import (
+    _disable_current_modes,
+    _get_current_dispatch_mode_stack,
+)
+from torch.utils.checkpoint import _CachedTorchDispatchMode, _CachingTorchDispatchMode
 
 from xlayout_torch.memory import PLAIN, as_bytes
 from xlayout_torch.pairs import swap
@@ -25,6 +29,9 @@ _ops = torch.ops._c10d_functional
 _c10d: Any = torch.distributed.distributed_c10d
 _CARRIED = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32)
 """Dtypes that are gathered as they are; others as bytes."""
+_KEEPERS = (_CachingTorchDispatchMode, _CachedTorchDispatchMode)
+"""The modes of selective checkpoints, which answer a call again with what it returned: they know
+what a collective returns, but not what a message wrote into a buffer."""
 
 
 def exchange(
@@ -192,6 +199,8 @@ def _swap_rows(
 def _in_pairs(x: torch.Tensor, group: Any) -> bool:
     """Whether elements go by `pairs`, not by a collective."""
     if type(x) not in PLAIN or x.device.type != "cpu":  # not while a compiler records
+        return False
+    if any(isinstance(mode, _KEEPERS) for mode in _get_current_dispatch_mode_stack()):
         return False
     return bool(group._get_backend(x.device).name() == "gloo")
 

@@ -5,12 +5,18 @@ from __future__ import annotations
 import ctypes
 import gc
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch.distributed.tensor import DTensor, Partial, Replicate
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
 
 import xlayout as xl
 import xlayout_torch.collective as collective
@@ -94,6 +100,35 @@ def used_twice(rank: int, src: Sharding) -> tuple[int, int]:
 
     there = xl.wire_bytes(forward, leaf)["recv"]
     return there, xl.wire_bytes(torch.Tensor.backward, made[0])["recv"]
+
+
+EXCHANGES: dict[str, Any] = {
+    "gather": lambda w: xl.all_gather(w, dtype="bfloat16"),
+    "exchange": lambda w: xl.interleave(w, out_sharding=w.placements),
+}
+SAVED = {"all but relu": lambda op: "relu" not in op, "collectives": lambda op: "c10d" in op,
+         "products": lambda op: ".mm" in op, "nothing": lambda _op: False}  # fmt: skip
+
+
+def checkpointed(rank: int, src: Sharding, how: str, saved: str) -> bool:
+    """Whether gradients are the same if a selective checkpoint saves the results of some ops."""
+
+    def policy(_context: Any, op: Any, *_args: Any, **_kwargs: Any) -> CheckpointPolicy:
+        keeps = SAVED[saved](str(op))
+        return CheckpointPolicy.MUST_SAVE if keeps else CheckpointPolicy.PREFER_RECOMPUTE
+
+    def loss(weight: DTensor) -> torch.Tensor:
+        part = EXCHANGES[how](weight).to_local()
+        return torch.relu(torch.relu(part) @ part.T).float().square().sum()
+
+    plain, leaf = (
+        dtensor(rank, np.arange(40, dtype=np.float32).reshape(10, 4) % 7 - 3, src).requires_grad_()
+        for _ in range(2)
+    )
+    loss(plain).backward()
+    modes = partial(create_selective_checkpoint_contexts, policy)
+    checkpoint(loss, leaf, use_reentrant=False, context_fn=modes).backward()
+    return torch.equal(plain.grad.to_local(), leaf.grad.to_local())
 
 
 def _resident() -> int:

@@ -39,6 +39,15 @@ def test_memory_falls_by_every_gathered_weight_but_one(ranks: Pool) -> None:
         assert plain - again > 0.8 * (layers - 1) * whole
 
 
+@pytest.mark.parametrize("saved", on_ranks_regather.SAVED)
+@pytest.mark.parametrize("how", on_ranks_regather.EXCHANGES)
+def test_selective_checkpoints_save_what_was_gathered_or_gather_again(
+    ranks: Pool, how: str, saved: str
+) -> None:
+    for src in (ROWS, Sharding(GRID, ("fsdp",))):
+        assert all(ranks(on_ranks_regather.checkpointed, src, how, saved))
+
+
 def test_what_was_not_gathered_is_saved_as_ever(ranks: Pool) -> None:
     assert all(ranks(on_ranks_regather.ungathered))
     assert all(ranks(on_ranks_regather.sparse, ROWS))
