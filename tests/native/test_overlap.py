@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xlayout_native.overlap import Extent, extent, may_meet, meets_itself
+from xlayout_native.overlap import Extent, extent, may_meet, meets, meets_itself
 
 MEMORY = np.zeros(1 << 12, np.uint8)
 
@@ -70,3 +70,22 @@ def test_an_array_without_elements_meets_nothing() -> None:
     x = np.zeros((3, 0), np.float32)
     assert not may_meet(extent_of(x), extent_of(x))
     assert not meets_itself(extent_of(x))
+
+
+RUNS = st.tuples(st.integers(0, 600), st.integers(1, 3))
+
+
+@given(st.lists(RUNS, max_size=5) | st.lists(RUNS, min_size=17, max_size=24), st.data())
+def test_results_that_are_told_apart_share_no_byte_with_anything(
+    runs: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    """However many there are; inputs may lie on one another."""
+    inputs = data.draw(st.integers(0, len(runs)))
+    bytes_of_each = [set(range(first, first + size)) for first, size in runs]
+    apart = all(
+        mine.isdisjoint(other)
+        for k, mine in enumerate(bytes_of_each[inputs:], inputs)
+        for other in bytes_of_each[:k]
+    )
+    addresses, nbytes = [first for first, _ in runs], [size for _, size in runs]
+    assert meets(addresses, nbytes, inputs) is not apart

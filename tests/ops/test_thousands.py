@@ -73,6 +73,12 @@ def tensors(n: int) -> Any:
     return xl.unstack(torch.ones(64, n).T, out=[torch.empty(64) for _ in range(n)])
 
 
+def tensors_again(n: int) -> Any:
+    x, out = torch.ones(n, 66), [torch.empty(66) for _ in range(n)]
+    xl.unstack(x, out=out)
+    return xl.unstack(x, out=out)  # by what the first call kept
+
+
 OPS: dict[str, Callable[[int], Any]] = {
     "unstack": lambda n: xl.unstack(np.ones((n, 61))),
     "unstack, views": lambda n: xl.unstack(np.ones((n, 62)), copy=None),
@@ -83,6 +89,7 @@ OPS: dict[str, Callable[[int], Any]] = {
         np.ones((n, 65)), out=columns_of(np.empty((65, n)))
     ),
     "unstack, tensors": tensors,
+    "unstack, tensors again": tensors_again,
     "stack": lambda n: xl.stack([np.ones(99)] * n),
     "to_tiles": lambda n: xl.to_tiles(np.ones((4 * 16, n)), grid=(4, n // 4)),
     "from_tiles": lambda n: xl.from_tiles([[np.ones((16, 5))] * (n // 4)] * 4),
