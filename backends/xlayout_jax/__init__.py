@@ -9,7 +9,7 @@ Its modules, from the bottom up:
     lowering                   one of these, or plain ops
     refusals                   errors about arrays without memory, and about JAX's own errors
     fresh                      copies and checked casts, outside of programs on a CPU
-    exchange, pytree           an array's memory, to and from another framework; containers
+    lent, exchange, pytree     memory lent for reading; to and from another framework; containers
     placement, distributed     how arrays lie on devices; those to and from another framework
     transposes                 a function whose transpose is given, as one operation of JAX
     mixed                      meshes with axes of both kinds, automatic and explicit

@@ -7,8 +7,6 @@ JAX 0.11, `from_dlpack(copy=True)` aliases its source as a buffer that `jit` may
 from __future__ import annotations
 
 import os
-import weakref
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from typing import Any
@@ -19,6 +17,7 @@ import numpy as np
 from jax.extend.backend import backends
 
 from xlayout_jax.fresh import copied, narrowed
+from xlayout_jax.lent import is_lent, lend
 from xlayout_jax.refusals import deleted, described, no_equivalent, refuse_abstract
 from xlayout_jax.tracers import is_tracer
 from xlayout_native.strided import dense_strides
@@ -45,12 +44,6 @@ _ALIGNMENT = {CPU: 64, CUDA: 16, CUDA_HOST: 64}  # what XLA asks of a parameter
 _CONCRETE: set[type] = set()
 _PLACES: dict[Any, tuple[tuple[int, int], str | None]] = {}
 _MOST = 1024  # shardings; a program with more than this starts over
-
-_LENT: Counter[int] = Counter()
-"""Addresses of memory that `adopt` lent JAX for reading, such as a mapped file, while JAX has it.
-
-Its arrays do not say so, and whoever adopted one of them would write there.
-"""
 
 
 class Offer:
@@ -83,7 +76,7 @@ class Offer:
     @property
     def writable(self) -> bool:
         """Whether others may write: not into memory that `adopt` lent JAX for reading."""
-        return self.pointer not in _LENT
+        return not is_lent(self.pointer)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.device
@@ -216,8 +209,7 @@ def _imported(offered: Any, dtype: np.dtype[Any], device: Any) -> jax.Array:
         bits = np.from_dlpack(offered.bits())  # which JAX holds on to, and no view of it
         x = jax.device_put(bits.view(dtype), device or _device(CPU, 0))
         if not offered.writable:
-            _LENT[offered.pointer] += 1
-            weakref.finalize(bits, _given_back, offered.pointer)
+            lend(bits, offered.pointer)
     elif kind == CPU and device is not None:
         x = jax.dlpack.from_dlpack(_On(offered, device.local_hardware_id), copy=False)
     else:
@@ -228,12 +220,6 @@ def _imported(offered: Any, dtype: np.dtype[Any], device: Any) -> jax.Array:
             f"JAX changed {offered.dtype}{list(shape)} into {described(x)} on {x.device}"
         )
     return x
-
-
-def _given_back(address: int) -> None:
-    _LENT[address] -= 1
-    if not _LENT[address]:
-        del _LENT[address]
 
 
 def obstacle(offered: Any, layout: str) -> str | None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import sys
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from types import FrameType
 from typing import Any
 
 import jax
@@ -129,6 +132,30 @@ def test_memory_that_jax_was_lent_twice_is_not_torchs_when_one_array_is_gone() -
     n = at_offset(np.arange(16, dtype=np.float32), 0)
     n.flags.writeable = False
     first, second = to_jax(n, copy=False), to_jax(n, copy=False)
+    del first
+    gc.collect()
+    with pytest.raises(BufferError, match="it is read-only, and torch has no read-only"):
+        to_torch(second, copy=False)
+
+
+def test_memory_that_two_threads_lend_at_once_is_lent_twice() -> None:
+    n = at_offset(np.arange(16, dtype=np.float32), 0)
+    n.flags.writeable = False
+    with ThreadPoolExecutor(1) as pool:
+        others: list[Future[Any]] = []
+
+        def meanwhile(frame: FrameType, _event: str, _given: Any) -> None:
+            if frame.f_code.co_name == "__missing__" and not others:  # of a Counter
+                others.append(pool.submit(to_jax, n, copy=False))
+                wait(others, timeout=0.3)
+
+        before = sys.gettrace()
+        sys.settrace(meanwhile)
+        try:
+            first = to_jax(n, copy=False)
+        finally:
+            sys.settrace(before)
+        second = others.pop().result()
     del first
     gc.collect()
     with pytest.raises(BufferError, match="it is read-only, and torch has no read-only"):
