@@ -34,9 +34,9 @@ from xlayout_jax import exchange as exchange
 from xlayout_jax import lowering as lowering
 from xlayout_jax.dtypes import filler, is_key, joined
 from xlayout_jax.native import linear as linear
-from xlayout_jax.placement import is_settled
+from xlayout_jax.placement import is_settled, refuse_unreduced
 from xlayout_jax.primitive import alone
-from xlayout_jax.refusals import refuse_deleted, worded
+from xlayout_jax.refusals import no_array, refuse_deleted, worded
 from xlayout_jax.tracers import is_batched, is_explicit, is_staged, is_tracer, primal
 from xlayout_native.keys import find_by_place, keep_by_place
 from xlayout_native.strided import dense_strides
@@ -47,17 +47,11 @@ immutable = True
 
 def kind(x: Any, /) -> tuple[Any, Any]:
     if not isinstance(x, jax.Array):
-        raise _no_array(x)
+        raise no_array(x)
     refuse_deleted(primal(x))
+    refuse_unreduced(jax.typeof(x).sharding, "x: ")
     # JAX moves uncommitted arrays by itself and complains clearly about committed ones.
     return x.dtype, "any"
-
-
-def _no_array(x: Any) -> TypeError:
-    way = "read the array that it holds, x[...]"
-    if isinstance(x, jax.ShapeDtypeStruct):
-        way = "it has no values: jax.eval_shape(op, x) says what an op would make of it"
-    return TypeError(f"x: {type(x).__name__}; wanted a jax.Array; {way}")
 
 
 find = find_by_place  # jax.jit tells shapes and dtypes apart itself

@@ -10,6 +10,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
 from xlayout_jax.exchange import Offer, adopt, obstacle, offer
+from xlayout_jax.placement import refuse_unreduced
 from xlayout_jax.tracers import is_tracer
 
 
@@ -20,7 +21,7 @@ def devices_of(sharding: Any, shape: tuple[int, ...], /) -> list[Any]:
     mesh = getattr(sharding, "mesh", None)
     if not isinstance(mesh, Mesh | None):
         raise TypeError(f"sharding: on an {type(mesh).__name__}; wanted a mesh of devices")
-    _refuse_unreduced(sharding, "sharding: ")
+    refuse_unreduced(sharding, "sharding: ")
     if isinstance(sharding, NamedSharding) and len(sharding.spec) > len(shape):
         raise ValueError(f"sharding: {sharding.spec}; wanted no more entries than axes in {shape}")
     try:
@@ -118,13 +119,4 @@ def _refuse_unsharded(x: Any) -> None:
         raise TypeError(f"{type(x).__module__}.{type(x).__qualname__}; wanted a jax.Array")
     if x.is_deleted():
         raise ValueError(f"jax.Array {x.dtype}{list(x.shape)} was deleted or donated")
-    _refuse_unreduced(x.sharding)
-
-
-def _refuse_unreduced(sharding: Any, argument: str = "") -> None:
-    spec: Any = getattr(sharding, "spec", None)
-    if isinstance(sharding, NamedSharding) and spec.unreduced:
-        raise ValueError(
-            f"{argument}{spec}: its sums are not done, and no shard has its elements; take it to a "
-            "spec without `unreduced` first, by jax.sharding.reshard"
-        )
+    refuse_unreduced(x.sharding)

@@ -7,7 +7,7 @@ from typing import Any
 
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
-__all__ = ["Spec", "build", "describe", "entries_of", "is_settled"]
+__all__ = ["Spec", "build", "describe", "entries_of", "is_settled", "refuse_unreduced"]
 
 Spec = tuple[tuple[str, ...], ...]
 
@@ -24,14 +24,25 @@ def is_settled(sharding: NamedSharding, /) -> bool:
     return not (spec.unreduced or spec.reduced)
 
 
+def refuse_unreduced(sharding: Any, argument: str = "", /) -> None:
+    """Refuse sums that are not done: what an op fills in would be summed with them."""
+    spec: Any = getattr(sharding, "spec", None)
+    if isinstance(sharding, NamedSharding) and spec.unreduced:
+        raise ValueError(
+            f"{argument}{spec}: its sums are not done, and no shard has its elements; take it to a "
+            "spec without `unreduced` first, by jax.sharding.reshard"
+        )
+
+
 def describe(sharding: Any, /) -> tuple[tuple[int, ...], tuple[str, ...], Spec]:
     """(mesh shape, axis names, spec); ranks count along `mesh.devices.flat`, never by device id."""
     if not isinstance(sharding, NamedSharding):
         raise TypeError(
             f"sharding: {type(sharding).__qualname__}; wanted a NamedSharding, which names its axes"
         )
+    refuse_unreduced(sharding, "sharding: ")
     spec: Any = sharding.spec
-    if PartitionSpec.UNCONSTRAINED in spec.partitions or spec.unreduced:
+    if PartitionSpec.UNCONSTRAINED in spec.partitions:
         raise ValueError(
             f"sharding: {spec} leaves something to the compiler; name every axis, or None"
         )

@@ -78,6 +78,13 @@ def _axes_of(mesh: Any) -> str:
     return f"({' '.join(said)})"
 
 
+def no_array(x: Any) -> TypeError:
+    way = "read the array that it holds, x[...]"
+    if isinstance(x, jax.ShapeDtypeStruct):
+        way = "it has no values: jax.eval_shape(op, x) says what an op would make of it"
+    return TypeError(f"x: {type(x).__name__}; wanted a jax.Array; {way}")
+
+
 def no_equivalent(x: jax.Array) -> TypeError:
     if is_key(x.dtype):
         return TypeError(f"{described(x)} holds random keys; pass jax.random.key_data(x)")

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding
@@ -95,7 +96,7 @@ def test_gradients_come_back_as_the_inputs_lie(name: str) -> None:
         return sum((y**2).sum() for y in jax.tree.leaves(op(*xs)))
 
     every = tuple(range(len(xs)))
-    wanted = jax.grad(loss, every)(*(jax.numpy.asarray(np.asarray(x)) for x in xs))
+    wanted = jax.grad(loss, every)(*(jnp.asarray(np.asarray(x)) for x in xs))
     with jax.set_mesh(on):
         made = jax.jit(jax.grad(loss, every))(*xs)
     for g, plain, x in zip(made, wanted, xs, strict=True):
@@ -120,6 +121,40 @@ def test_many_layouts_are_applied_as_each_is() -> None:
     x, layout = put(mesh(), BOTH), xl.interleave.layout((8, 8))
     for made in xl.apply_many([layout, layout], [x, x]):
         check(made, layout(np.asarray(x)), mesh(), xl.apply(layout, x).sharding.spec)
+
+
+UNREDUCED: dict[str, Callable[..., Any]] = {
+    "pad": lambda x: xl.pad(x, to=9, value=5),
+    "stack": lambda x: xl.stack([x, x]),
+    "a layout": lambda x: xl.Layout.pad((8, 8), 9)(x, fill=5),
+    "applied": lambda x: xl.apply(xl.Layout.pad((8, 8), 9), x, fill=5),
+    "in place": lambda x: xl.interleave(x, comm="local"),
+    "by XLA": lambda x: xl.interleave(x, comm="native"),
+    "moved": lambda x: xl.reshard(x, P("dp")),
+}
+
+
+@pytest.mark.parametrize("op", UNREDUCED.values(), ids=UNREDUCED)
+@pytest.mark.parametrize("inside", [False, True], ids=["no mesh", "set_mesh"])
+def test_what_is_filled_in_is_not_summed_with_sums_that_are_not_done(
+    op: Callable[..., Any], inside: bool
+) -> None:
+    def product(a: jax.Array, spec: Any) -> Any:
+        return jax.jit(lambda a, b: jnp.einsum("ij,jk->ik", a, b, out_sharding=spec))(a, a.T)
+
+    on, unreduced = mesh(), P(unreduced={"tp"})  # type: ignore[no-untyped-call]
+    a = put(on, P(None, "tp"))
+    said = (
+        r": P\(None, None, unreduced=\{'tp'\}\): its sums are not done, .* by jax.sharding.reshard"
+    )
+    with jax.set_mesh(on) if inside else nullcontext():
+        x = product(a, NamedSharding(on, unreduced))
+        whole = jax.sharding.reshard(x, NamedSharding(on, P()))
+        np.testing.assert_allclose(whole, np.asarray(a) @ np.asarray(a).T, atol=1e-5)
+        op(whole)  # runs again without a look at the arrays
+        for run in (op, jax.jit(op)):
+            with pytest.raises(ValueError, match=said):
+                run(x)
 
 
 def test_what_can_stay_is_not_moved() -> None:
