@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 import xlayout as xl
 from tests.strategies import several
 from xlayout.algebra import Layout, Piece
+from xlayout.algebra.shapes import bounds
 
 
 def pairs(piece: Piece) -> list[tuple[int, int]]:
@@ -49,6 +51,14 @@ def runs(piece: Piece) -> tuple[int, int, int]:
     )
 
 
+def runs_as_views(layout: Layout) -> bool:
+    try:
+        layout(*map(np.zeros, layout.in_shapes), copy=False)
+    except BufferError:
+        return False
+    return True
+
+
 @given(several(), st.sampled_from([1, 2, 4, 8]))
 def test_cost_counts_bytes(layout: Layout, itemsize: int) -> None:
     cost = layout.cost(itemsize)
@@ -57,14 +67,15 @@ def test_cost_counts_bytes(layout: Layout, itemsize: int) -> None:
     assert cost.bytes_written == layout.out_size * itemsize
     assert cost.peak_bytes == (layout.in_size + layout.out_size) * itemsize
     assert cost.pieces == len(layout.pieces)
-    assert cost.is_view == (layout.as_view() is not None)
+    assert cost.is_view == runs_as_views(layout)
     assert (cost.lowering == "view") == cost.is_view
 
 
 @given(several(), st.sampled_from([1, 2, 4]))
 def test_cost_counts_contiguous_runs(layout: Layout, itemsize: int) -> None:
     cost = layout.cost(itemsize)
-    found = [runs(piece) for piece in layout.pieces]
+    ins, outs = bounds(layout.in_shapes), bounds(layout.out_shapes)
+    found = [runs(p) for i, o in itertools.product(ins, outs) for p in layout.between(i, o)]
     wanted = tuple(itemsize * min(run) for run in zip(*found, strict=True)) or (0, 0, 0)
     assert (cost.run_in, cost.run_out, cost.run) == wanted
 
@@ -83,11 +94,24 @@ def test_cost_of_rows_moved_whole_is_memcpy_like() -> None:
         (xl.trim.layout((5, 2), to=3), "view"),
         (xl.fuse_qkv.layout((4,), (2,), (2,), heads=4, kv_heads=2), "concatenate"),
         (xl.pad.layout((3,), to=5), "concatenate"),
+        (xl.unstack.layout((5, 2)), "view"),
+        (xl.split_qkv.layout((12, 4), heads=4, kv_heads=1, order="concat"), "view"),
+        (xl.split_qkv.layout((16, 4), heads=4, kv_heads=2), "concatenate"),
+        (xl.to_tiles.layout((4, 6), grid=(2, 3)), "view"),
+        (Layout.identity((2, 3)).regrouped([(3,), (3,)], [(3,), (3,)]), "permute"),
     ],
     ids=str,
 )
 def test_cost_names_how_it_will_be_run(layout: Layout, lowering: str) -> None:
     assert layout.cost(4).lowering == lowering
+
+
+def test_no_run_goes_on_in_another_array() -> None:
+    for layout in (xl.stack.layout([(4,)] * 1000), xl.unstack.layout((1000, 4))):
+        cost = layout.cost(2)
+        assert (cost.run_in, cost.run_out, cost.run, cost.pieces) == (8, 8, 8, 1)
+    cost = Layout.identity((7,)).regrouped(out_shapes=[(5,), (2,)]).cost(1)
+    assert (cost.run_in, cost.run_out, cost.run) == (2, 2, 2)
 
 
 def test_cost_of_nothing_made_of_nothing() -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from xlayout.algebra.assemble import build
-from xlayout.algebra.shapes import integer
+from xlayout.algebra.compose import between_each
+from xlayout.algebra.piece import Piece
+from xlayout.algebra.shapes import bounds, integer
 
 if TYPE_CHECKING:
     from xlayout.algebra.layout import Layout
@@ -22,12 +25,12 @@ class Cost:
     Attributes:
         bytes_read: bytes read from the inputs; an element that is read twice counts twice.
         bytes_written: bytes written to the outputs, fill included.
-        run_in: shortest contiguous run read, in bytes.
+        run_in: shortest contiguous run read, in bytes; no run goes on in another array.
         run_out: shortest contiguous run written, in bytes.
         run: shortest run that is contiguous on both sides, in bytes: the length of a memcpy.
         pieces: number of affine boxes.
-        is_view: whether the output can be a view of the input, so that with `copy=None` no byte
-            moves; the other figures are those of a copy.
+        is_view: whether every output can be a view of the one input, so that with `copy=None` no
+            byte moves; the other figures are those of a copy.
         peak_bytes: inputs plus outputs. Only a traced "gather" needs more: the concatenated inputs
             and 8 bytes for each output element.
         lowering: "view", "permute" (one reshape-permute-reshape), "concatenate" (slices put
@@ -64,13 +67,16 @@ class Cost:
 def estimate(layout: Layout, itemsize: int) -> Cost:
     """The cost of a layout for elements of `itemsize` bytes."""
     itemsize = integer(itemsize, "itemsize", 1)
-    is_view = layout.as_view() is not None
+    views = [part.as_view() for part in layout.each()]
+    is_view = len(layout.in_shapes) == 1 and None not in views
+    ins, outs = bounds(layout.in_shapes), bounds(layout.out_shapes)
+    moved = [p for _, _, here in between_each(layout.pieces, ins, outs) for p in here]
     return Cost(
         bytes_read=layout.size * itemsize,
         bytes_written=layout.out_size * itemsize,
-        run_in=_run(layout, itemsize, 1),
-        run_out=_run(layout, itemsize, 2),
-        run=_run(layout, itemsize, 1, 2),
+        run_in=_run(moved, itemsize, 1),
+        run_out=_run(moved, itemsize, 2),
+        run=_run(moved, itemsize, 1, 2),
         pieces=len(layout.pieces),
         is_view=is_view,
         peak_bytes=(layout.in_size + layout.out_size) * itemsize,
@@ -78,11 +84,10 @@ def estimate(layout: Layout, itemsize: int) -> Cost:
     )
 
 
-def _run(layout: Layout, itemsize: int, *sides: int) -> int:
+def _run(pieces: Sequence[Piece], itemsize: int, *sides: int) -> int:
     """Bytes of the shortest stretch, over all pieces, whose stride is 1 on every given side."""
     runs = (
-        math.prod(loop[0] for loop in p.loops if all(loop[s] == 1 for s in sides))
-        for p in layout.pieces
+        math.prod(loop[0] for loop in p.loops if all(loop[s] == 1 for s in sides)) for p in pieces
     )
     return itemsize * min(runs, default=0)
 
