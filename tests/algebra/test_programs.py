@@ -226,3 +226,11 @@ def test_a_table_in_hundreds_of_pieces_is_one_gather() -> None:
     assert len(table.pieces) > 100
     assert verbs(check(table)) == ["gather"]
     assert not check(table.lift(after=(512,))).gathers  # each of these rows is worth its steps
+
+
+def test_what_would_be_concatenated_again_and_again_is_one_gather() -> None:
+    order = random.Random(1).sample(range(100), 100)
+    pieces = [Piece(256 * i, 256 * k, ((256, 1, 1),)) for k, i in enumerate(order)]
+    blocks = Layout([(25600,)], [(25600,)], pieces)
+    assert verbs(check(blocks)) == ["gather"]
+    assert blocks.cost(1).lowering == "gather"

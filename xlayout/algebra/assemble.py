@@ -26,7 +26,8 @@ def build(
 ) -> Program:
     """The program of a layout.
 
-    An output that guillotine cuts cannot make, or only with too many steps, becomes one gather.
+    An output that guillotine cuts cannot make, or only with too many steps or copies, becomes one
+    gather.
     """
     writer = Writer(list(in_shapes))
     parts: list[list[tuple[int, tuple[Piece, ...]]]] = [[] for _ in out_shapes]
@@ -53,6 +54,7 @@ def _with_empty(writer: Writer, made: int, empty: Sequence[int]) -> int:
 _LONG = 128  # steps, besides a few for each input: compilers take seconds for more
 _MOST = 16  # boxes after cutting; compilers handle one gather better than more slices
 _LITTLE = 64  # elements per step; with fewer, a program is no shorter than an index table
+_OFTEN = 8  # times that nested concatenations may write an output; a gather takes less by then
 _MOST_AXES = 64  # as numpy's arrays have; more only where a shape has more itself
 
 
@@ -77,15 +79,13 @@ def _output(
             found = None if cut is None or found is None else found + cut
         if found is None:
             continue
-        before = len(writer.steps)
+        before = len(writer.shapes)
         node = _Assembly(writer, target, flat_in).assemble(found, [()] * len(target), list(target))
-        steps = len(writer.steps) - before
-        axes = max(map(len, writer.shapes[writer.arity + before :]), default=0)
-        if (
-            axes <= most_axes
-            and node is not None
-            and (steps <= _LONG + 4 * len(in_shapes) or math.prod(out_shape) >= _LITTLE * steps)
-        ):
+        steps, size = len(writer.shapes) - before, math.prod(out_shape)
+        axes = max(map(len, writer.shapes[before:]), default=0)
+        is_short = steps <= _LONG + 4 * len(in_shapes)
+        pays = size >= _LITTLE * steps and writer.concatenated(before) <= _OFTEN * size
+        if node is not None and axes <= most_axes and (is_short or pays):
             return writer.reshape(node, out_shape)
     return writer.step("gather", tuple(range(len(in_shapes))), (number,), out_shape)
 

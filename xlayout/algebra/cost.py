@@ -31,10 +31,10 @@ class Cost:
         pieces: number of affine boxes.
         is_view: whether every output can be a view of the one input, so that with `copy=None` no
             byte moves; the other figures are those of a copy.
-        peak_bytes: inputs plus outputs. Only a traced "gather" needs more: the concatenated inputs
-            and 8 bytes for each output element.
+        peak_bytes: inputs plus outputs. Only a "gather" by a table needs more: the concatenated
+            inputs and 8 bytes for each output element.
         lowering: "view", "permute" (one reshape-permute-reshape), "concatenate" (slices put
-            together) or "gather" (an index table when traced, but strided copies when eager).
+            together) or "gather" (a table when traced or differentiated; else strided copies).
 
     >>> from xlayout import Layout
     >>> cost = Layout.parse("a b -> b a", (3, 4)).cost(itemsize=2)

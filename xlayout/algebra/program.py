@@ -6,6 +6,7 @@ collects the steps and omits those that do nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -121,6 +122,11 @@ class Writer:
         return self.step(
             "concatenate", tuple(parts), (axis,), (*first[:axis], total, *first[axis + 1 :])
         )
+
+    def concatenated(self, first: int) -> int:
+        """How many elements are concatenated by the steps that make the values from `first` on."""
+        made = zip(self.steps[first - self.arity :], self.shapes[first:], strict=True)
+        return sum(math.prod(shape) for (verb, _, _), shape in made if verb == "concatenate")
 
     def finish(self, outputs: Sequence[int]) -> Program:
         """The program, without unused steps: reshapes before another, and failed attempts."""
