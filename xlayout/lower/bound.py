@@ -60,7 +60,16 @@ def bound(
         table = tables[argument[0]]
         return lambda values: backend.gather([values[s] for s in sources], table, fill)
 
-    calls = [call_of(step) for step in steps]
+    def freeing(call: Callable[[_Values], Any], spent: Sequence[int]) -> Callable[[Any], Any]:
+        def call_and_free(values: Any) -> Any:
+            made = call(values)
+            for value in spent:
+                values[value] = None
+            return made
+
+        return call_and_free if spent else call
+
+    calls = list(map(freeing, map(call_of, steps), _spent(steps, outputs)))
     only = outputs[0] if outputs and not outputs[1:] else None
 
     def run(*arrays: Any) -> Any:
@@ -70,6 +79,23 @@ def bound(
         return (*[values[k] for k in outputs],) if only is None else values[only]
 
     return run
+
+
+_VIEWS = ("reshape", "permute", "slice", "expand")
+
+
+def _spent(steps: Sequence[Step], outputs: Sequence[int]) -> list[list[int]]:
+    """For each step the results that it is the last to read, if these hold memory of their own."""
+    arity = max(outputs, default=0) + 1 - len(steps)  # the last step makes an output
+    last = {source: k for k, (_, sources, _) in enumerate(steps) for source in sources}
+    spent: list[list[int]] = [[] for _ in steps]
+    holding: set[int] = set()
+    for value, (verb, sources, _) in enumerate(steps, arity):
+        if verb not in _VIEWS or not holding.isdisjoint(sources):
+            holding.add(value)
+            if value not in outputs:
+                spent[last[value]].append(value)
+    return spent
 
 
 def tables_of(layout: Layout, program: Program) -> dict[int, Any]:
