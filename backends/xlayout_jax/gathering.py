@@ -2,7 +2,8 @@
 
 What travels is pinned as integers: some compilers widen narrow floats on the wire, or cast only
 after the gather. Every gather is one operation, so that it is differentiated in either mode, and so
-that a checkpoint policy can tell it from what surrounds it.
+that a checkpoint policy can tell it from what surrounds it. `gather_partial` alone has no forward
+mode: its gradient is of another type than its result, which takes a `custom_vjp`.
 """
 
 from __future__ import annotations

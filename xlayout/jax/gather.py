@@ -38,7 +38,8 @@ def all_gather(
     Inside `jax.shard_map`, `x` is this device's part and `axis` is the array axis along which the
     parts are joined. On explicit axes `x` is the whole array; the result has the type of an array
     reduced over `mesh_axis`, so that matrix products leave its gradient unreduced: the batch must
-    be cut by exactly these mesh axes. In all other cases use `xlayout.all_gather`.
+    be cut by exactly these mesh axes; and it has no derivative in forward mode (`jax.jvp`). In all
+    other cases use `xlayout.all_gather`.
 
     Args:
         x: an array inside `shard_map` over `mesh_axis`, or one on explicit axes.
