@@ -20,6 +20,7 @@ from xlayout_jax.gathering import automatic as automatic
 from xlayout_jax.gathering import compiled
 from xlayout_jax.gathering import constrained as constrained
 from xlayout_jax.gathering import gather as gather
+from xlayout_jax.gathering import with_cotangent as with_cotangent
 from xlayout_jax.mixed import Shardings, by_twin
 from xlayout_jax.mixed import swapped as swapped
 from xlayout_jax.refusals import refuse_deleted

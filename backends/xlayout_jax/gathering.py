@@ -20,7 +20,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from xlayout_jax.dtypes import asked, cast, pinned, unpinned
 from xlayout_jax.mixed import Shardings, by_twin
 from xlayout_jax.placement import entries_of
-from xlayout_jax.tracers import is_explicit
+from xlayout_jax.tracers import is_explicit, is_tracer
 from xlayout_jax.transposes import Step, exchange_p, linear
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "gather_partial",
     "gather_parts",
     "regather",
+    "with_cotangent",
 ]
 
 _NAME = "gather_of_parameters"
@@ -265,6 +266,19 @@ def _automatic(run: Callable[..., Sequence[Any]], targets: Shardings) -> Step:
             out_sharding=tuple(NamedSharding(mesh, spec) for spec in types),
         )
     )  # fmt: skip
+
+
+def with_cotangent(x: Any, sharding: NamedSharding, /) -> Any:
+    """`x`, which lies so; its cotangent is taken there too, wherever JAX made it."""
+    return linear(_same, _there(sharding), (x,))[0]
+
+
+@lru_cache(1024)
+def _there(sharding: NamedSharding) -> Step:
+    def there(g: Any) -> tuple[Any]:
+        return (constrained(g, sharding) if is_tracer(g) else jax.device_put(g, sharding),)
+
+    return there
 
 
 def _scattered(x: Any, names: tuple[str, ...], axis: int) -> Any:

@@ -195,6 +195,22 @@ def test_of_native_a_cotangent_may_lie_otherwise_than_its_result(to: P | None, l
     )
 
 
+@pytest.mark.parametrize("first", KINDS, ids=["both kinds", "explicit"])
+def test_of_native_a_cotangent_may_be_bound_to_no_device(first: AxisType) -> None:
+    on = jax.make_mesh((2, 4), ("dp", "tp"), (first, AxisType.Explicit))
+    values = np.arange(64, dtype=np.float32).reshape(8, 8)
+    moved = partial(
+        xl.matrix_transpose, comm="native", out_sharding=NamedSharding(on, P("tp", "dp"))
+    )
+    x = jax.device_put(values, NamedSharding(on, P("dp")))
+    made, back = jax.vjp(moved, x)
+    np.testing.assert_array_equal(made, values.T)
+    for weight in (jnp.asarray(values), jax.device_put(values, jax.devices()[1])):
+        np.testing.assert_array_equal(back(weight)[0], values.T)
+    if first is AxisType.Explicit:
+        np.testing.assert_array_equal(jax.jacrev(moved)(x), jax.jacrev(jnp.transpose)(values))
+
+
 def test_of_a_batch_nobody_says_where_it_lies() -> None:
     x, to = put(np.ones((3, 8, 8)), P(None, "tp"), AxisType.Explicit), P("tp")
     along = jax.vmap(lambda x: xl.interleave(x, comm="native", out_sharding=to))

@@ -194,6 +194,6 @@ def by_framework(
             )
     to = tuple(held.native(sharding) for sharding in dst)
     if not chooses(held):
-        made: tuple[Any, ...] = framework.automatic(run, to)(*xs)
-        return made
+        made = framework.automatic(run, to)(*xs)
+        return tuple(map(framework.with_cotangent, made, to))
     return tuple(framework.redistributed(y, t) for y, t in zip(run(*xs), to, strict=True))
