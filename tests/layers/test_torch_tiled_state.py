@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from copy import deepcopy
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -92,6 +93,22 @@ def test_within_a_model_each_layer_takes_its_own() -> None:
     assert tiled.load_state_dict(plain.state_dict()) == ([], [])
     assert equal(tiled[0], plain[0])
     assert equal(tiled[2][0], plain[2][0])
+
+
+def test_hooks_of_others_see_what_is_loaded_before_it_is_cut() -> None:
+    of, seen = dense(10, 7), []
+    model = nn.Sequential(TiledLinear(10, 7, True, 4, 2, **FLOAT64))
+
+    def renamed(_layer: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+        seen.append(list(state))
+        state[f"{prefix}weight"] = state.pop(f"{prefix}kernel")
+
+    model[0].register_load_state_dict_pre_hook(renamed)
+    state = {"0.kernel": of.weight, "0.bias": of.bias}
+    for copy in (model, deepcopy(model), model):
+        assert copy.load_state_dict(state) == ([], [])
+        assert equal(copy[0], of)
+    assert seen == [list(state)] * 3
 
 
 def test_a_layer_on_no_device_is_assigned() -> None:

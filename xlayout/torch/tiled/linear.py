@@ -234,6 +234,12 @@ class TiledLinear(nn.Module):
     def _load_from_state_dict(
         self, state_dict: Any, prefix: str, local_metadata: Any, *rest: Any
     ) -> None:
+        # Registered now, it is the last of the pre-hooks: those of others see what is being loaded.
+        register: Any = self.register_load_state_dict_pre_hook
+        with register(TiledLinear._recut):
+            super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
+
+    def _recut(self, state_dict: Any, prefix: str, local_metadata: Any, *rest: Any) -> None:
         *_, errors = rest
         heights, widths = ([b - a for a, b in pairwise(parts)]
                            for parts in (self.out_parts, self.in_parts))  # fmt: skip
@@ -246,7 +252,6 @@ class TiledLinear(nn.Module):
         if held == wanted:  # not if ranks hold parts of a tile
             fresh = local_metadata.get("assign_to_params_buffers", False)
             errors += recut(state_dict, prefix, heights, widths, bias=self.use_bias, fresh=fresh)
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
 
 
 class TiledLinearReturnBias(TiledLinear):
