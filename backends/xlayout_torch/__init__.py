@@ -4,6 +4,7 @@ Its modules, from the bottom up:
 
     memory                     memory that may be read, shown and written past autograd
     kinds                      dtype and device of a tensor; those that no layout can move
+    join                       several tensors as one, which stay what they are
     derivatives                whether one is being taken with respect to a number in a tensor
     native, small              copies by the compiled kernel: large ones, small ones
     launches, trial            copies by the Triton kernel, started; tried before they are relied on
@@ -37,9 +38,9 @@ from xlayout_torch import exchange as exchange
 from xlayout_torch import record as record
 from xlayout_torch.batch import move_many as move_many
 from xlayout_torch.cuda import batch_strides as batch_strides
+from xlayout_torch.join import joined, joins_as_they_are
 from xlayout_torch.kinds import is_sharded as is_sharded
 from xlayout_torch.kinds import kind as kind
-from xlayout_torch.kinds import refuse_mixed
 from xlayout_torch.memory import extent as extent
 from xlayout_torch.memory import jit_tracing
 from xlayout_torch.memory import refusal as refusal
@@ -158,18 +159,19 @@ def slice(x: Any, axis: int, start: Any, stop: Any, step: int, /) -> Any:  # noq
 
 
 def concatenate(xs: Sequence[Any], axis: int, /) -> Any:
-    refuse_mixed(xs)
-    return _row_major(torch.cat(tuple(xs), axis))  # `cat` keeps a common channels-last order
+    as_they_are = joins_as_they_are(xs[0])
+    made = torch.cat(tuple(xs), axis) if as_they_are else joined(torch.cat, xs, axis)
+    return _row_major(made)  # `cat` keeps a common channels-last order
 
 
 def stack(axis: int, rank: int, /) -> Callable[..., Any]:
     def first(*xs: Any) -> Any:
-        refuse_mixed(xs)
-        return torch.stack(xs)  # to name the axis costs 0.3 us
+        # To name the axis costs 0.3 us.
+        return torch.stack(xs) if joins_as_they_are(xs[0]) else joined(torch.stack, xs)
 
     def at(*xs: Any) -> Any:
-        refuse_mixed(xs)
-        made = torch.stack(xs, axis)
+        as_they_are = joins_as_they_are(xs[0])
+        made = torch.stack(xs, axis) if as_they_are else joined(torch.stack, xs, axis)
         return _row_major(made) if rank > 4 else made  # as in `concatenate`: images, volumes
 
     return at if axis or rank > 4 else first

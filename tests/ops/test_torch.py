@@ -199,6 +199,15 @@ def test_a_subclass_stays_one(example: Example) -> None:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=str)
+def test_a_subclass_stays_one_under_compile(example: Example) -> None:
+    torch._dynamo.reset()
+    call = torch.compile(call_on_list(example), backend="eager", fullgraph=True)
+    made = call([x.as_subclass(Tagged) for x in tensors(example)])
+    assert all(type(y) is Tagged for y in made)
+    assert lists(made) == wanted(example)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=str)
 def test_a_parameter_gives_a_tensor(example: Example) -> None:
     parameters = [torch.nn.Parameter(x) for x in tensors(example, torch.float64)]
     made = flat(example.call(*parameters))
