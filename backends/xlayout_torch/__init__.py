@@ -197,7 +197,7 @@ def full(shape: Sequence[Any], value: Any, like: Any, /) -> Any:
 
 
 def gather(xs: Sequence[Any], table: Any, value: Any, /) -> Any:
-    flat = torch.cat([x.reshape((x.numel(),)) for x in xs])
+    flat = joined(torch.cat, [x.reshape((x.numel(),)) for x in xs])
     where = torch.as_tensor(table, device=flat.device)
     return torch.where(where < 0, flat.new_full((), value), flat[where.clamp(min=0)])
 

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from xlayout_native.strided import MOST_WAYS, ZEROS, Moves, keeps_order, run_of
+from xlayout_torch.join import joined
 from xlayout_torch.writer import copy_by_torch, writer
 
 __all__ = ["Form", "parse", "relayout"]
@@ -136,7 +137,8 @@ def _run(arrays: Sequence[torch.Tensor], form: str) -> list[torch.Tensor]:
 def _by_views(arrays: Sequence[torch.Tensor], form: str) -> list[torch.Tensor]:
     """The same by ops that every transform has rules for, and the `vmap` of batched gradients."""
     arrays = _all(arrays, form)
-    whole = torch.cat([x.reshape(-1) for x in arrays])  # wrapped by all that wraps any of them
+    # Wrapped by all that wraps any of them.
+    whole = joined(torch.cat, [x.reshape(-1) for x in arrays])
     ends = list(accumulate([x.numel() for x in arrays], initial=0))
     moves = tuple(
         (0, target, (ends[source] + first, to, loops))

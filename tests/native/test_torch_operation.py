@@ -22,7 +22,7 @@ from torch._dynamo.testing import EagerAndRecordGraphs  # noqa: E402
 from torch.autograd import forward_ad  # noqa: E402
 
 from xlayout_torch import primitive  # noqa: E402
-from xlayout_torch.operation import parse  # noqa: E402
+from xlayout_torch.operation import parse, relayout  # noqa: E402
 
 # From modules that torch itself imports.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:.torch.jit")
@@ -155,6 +155,16 @@ def test_a_dual_level_within_a_program(backend: str) -> None:
 
     (x,) = inputs(layout)
     agree(torch.compile(tangent, fullgraph=True, backend=backend)(x), layout(2 * x + 2))
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_under_transforms_the_operation_moves_what_autocast_refuses(name: str) -> None:
+    layout = LAYOUTS[name]
+    form = form_of(layout, False, True)
+    xs = [x.half() for x in inputs(layout)]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        made = torch.func.vmap(lambda *xs: relayout(xs, form))(*[x[None] for x in xs])
+    agree(tuple(y[0] for y in made), layout(*xs))
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # which the check reads in torch 2.14
