@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from xlayout_torch.kinds import refuse_mixed
+from xlayout_torch.memory import transforms
 
 __all__ = ["joined", "joins_as_they_are"]
 
@@ -33,8 +34,10 @@ def joins_as_they_are(x: Any) -> bool:
 
     Two more frames, a list and the questions of `joined` are a tenth of a small stack.
     """
-    return x.layout is _strided and (
-        x.dtype in _NEVER_REFUSED or not (_autocast() or x.is_quantized)
+    return (
+        x.layout is _strided
+        and (x.dtype in _NEVER_REFUSED or not (_autocast() or x.is_quantized))
+        and not transforms()
     )
 
 
@@ -49,7 +52,8 @@ def joined(join: Callable[..., Any], xs: Sequence[Any], *axis: int) -> Any:
     narrower than 32 bits and not of its own dtype.
 
     Raises:
-        RuntimeError: for sparse tensors, and for several scales.
+        RuntimeError: for sparse tensors, for several scales, and for DTensors that a transform of
+            `torch.func` has wrapped.
 
     >>> half = torch.ones(2, dtype=torch.float16)
     >>> with torch.autocast("cpu", dtype=torch.bfloat16):

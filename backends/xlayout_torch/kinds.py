@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from xlayout_torch.memory import strided, transforms
+from xlayout_torch.memory import strided
 
 __all__ = ["is_sharded", "kind", "refuse_any_hidden", "refuse_hidden", "refuse_mixed"]
 
@@ -54,7 +54,7 @@ def refuse_hidden(x: Any) -> None:
 
 def refuse_any_hidden(xs: Sequence[Any]) -> None:
     """The same for several, where the caller says which."""
-    if transforms() and any(map(_is_hidden, xs)):
+    if any(map(_is_hidden, xs)):
         raise RuntimeError("arrays: a DTensor inside a transform of torch.func")
 
 
