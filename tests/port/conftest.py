@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,3 +31,11 @@ def wide_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def own_llama(wide_llama: Path, tmp_path: Path) -> Path:
     """A copy of `wide_llama` that a test may damage."""
     return Path(shutil.copytree(wide_llama, tmp_path / "own"))
+
+
+@pytest.fixture
+def no_more_threads() -> Iterator[Callable[[], int]]:
+    """Call it, and no thread can be started any more: there is no room for so large a stack."""
+    usual = threading.stack_size()
+    yield partial(threading.stack_size, 1 << 50)
+    threading.stack_size(usual)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
@@ -137,3 +138,35 @@ def test_memory_is_that_of_the_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "Buffers", Counted)
     side_by_side([address] * 20, print, lanes=LANES, nbytes=64)
     assert taken == [64] * LANES
+
+
+def test_where_no_thread_can_be_started_those_on_their_way_end(
+    no_more_threads: Callable[[], int],
+) -> None:
+    begun, told = threading.Event(), threading.Event()
+    ended: list[int] = []
+
+    def job(number: int, _: Buffers) -> None:
+        begun.set()
+        told.wait(1)
+        ended.append(number)
+
+    def jobs() -> Iterator[Callable[[Buffers], None]]:
+        yield partial(job, 0)
+        begun.wait(60)
+        no_more_threads()
+        yield partial(job, 1)
+
+    wanted = r"can't start new thread, 1 of 2 run; wanted a higher limit \(ulimit -u or -v\)$"
+    with pytest.raises(OSError, match=wanted) as caught:
+        side_by_side(jobs(), print, lanes=2, nbytes=1)
+    assert caught.value.errno == errno.EAGAIN
+    assert ended == [0]
+
+
+def test_what_the_work_says_of_threads_is_told_as_it_is() -> None:
+    def job(_: Buffers) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with pytest.raises(RuntimeError, match=r"^can't start new thread$"):
+        side_by_side([job], print, lanes=2, nbytes=1)

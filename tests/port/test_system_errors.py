@@ -6,6 +6,8 @@ import errno
 import os
 import resource
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +87,23 @@ def test_files_that_cannot_be_opened_for_now(
     assert caught.value.filename.startswith(f"{models}/{file}")
     assert caught.value.__notes__ == [KEPT]
     assert port.run(models / name, tmp_path / "out", to="hf").kept_bytes > 0
+
+
+def test_threads_that_cannot_be_started_for_now(
+    models: Path, tmp_path: Path, no_more_threads: Callable[[], int]
+) -> None:
+    def interrupt(_nbytes: int) -> None:
+        raise KeyboardInterrupt("by hand")
+
+    source, out = models / "tiny.gguf", tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt, match="by hand"):
+        port.run(source, out, to="hf", progress=interrupt)
+    usual = no_more_threads()
+    with pytest.raises(OSError, match=r"can't start new thread, 0 of .* wanted a hi") as caught:
+        port.run(source, out, to="hf")
+    assert caught.value.__notes__ == [KEPT]
+    threading.stack_size(usual)
+    assert port.run(source, out, to="hf").kept_bytes > 0
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors.index.json"])

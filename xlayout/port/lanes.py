@@ -5,6 +5,7 @@ Reading, moving, checksums and writing all release the GIL, so threads are enoug
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -50,6 +51,9 @@ def side_by_side(
         each: Called with each result.
         lanes: How many run at a time.
         nbytes: The memory of each lane.
+
+    Raises:
+        OSError: No thread can be started for a lane.
     """
     free: SimpleQueue[Buffers] = SimpleQueue()
     for _ in range(lanes):
@@ -75,9 +79,16 @@ def side_by_side(
             for job in jobs:
                 finish(all_but=lanes - 1)
                 # In the caller's context, which holds the switch of the copy kernel.
-                going.add(pool.submit(copy_context().run, run, job))
+                context = copy_context()
+                try:
+                    going.add(pool.submit(context.run, run, job))
+                except RuntimeError as error:  # of the thread: the work raises in its future
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    text = f"{error}, {len(going)} of {lanes} run"
+                    helps = "wanted a higher limit (ulimit -u or -v)"
+                    raise OSError(errno.EAGAIN, f"{text}; {helps}") from error
             finish(all_but=0)
         finally:
-            while not all(ended.done() for ended in going):
+            while busy := [future for future in going if not future.done()]:
                 with suppress(KeyboardInterrupt):
-                    wait(going)
+                    wait(busy)

@@ -123,8 +123,8 @@ def run(
         PortError: As for `plan`; or the output already holds something, the disk is full, or
             the source was written to meanwhile, or what was read back is not what was written;
             what this run wrote is then removed.
-        OSError: The system failed to read or write. What was written is kept, and the error says
-            so; the same holds if a library is missing or memory ran out.
+        OSError: The system failed to read, write or start a thread. What was written is kept, and
+            the error says so; the same holds if a library is missing or memory ran out.
         TypeError: `exact`, `resume` or `verify` is neither True nor False, or another argument has
             a wrong type.
 
