@@ -66,6 +66,37 @@ def test_a_comparison_counts_the_chunks_of_either(tree: Path, wide_llama: Path) 
         assert port.verify(*sides, max_ram=868_352).identical
 
 
+@pytest.mark.parametrize("max_ram", [1, LEAST - HELD, HELD])
+def test_the_least_that_works_is_the_same_whatever_was_given(
+    tree: Path, wide_llama: Path, tmp_path: Path, max_ram: int
+) -> None:
+    refused(tree, tmp_path / "out", f" needs {LEAST:,}, which is", to="hf", max_ram=max_ram)
+    with pytest.raises(PortError, match=r" needs 868,352, which is the least"):
+        port.verify(tree, wide_llama, max_ram=max_ram)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 32, 64, 80, 100])
+@pytest.mark.parametrize("change", [Change("bfloat16", "bfloat16"), Change("float32", "bfloat16")])
+def test_the_least_that_works_does_and_one_byte_less_does_not(
+    up: Move, rows: int, change: Change
+) -> None:
+    moves = [[replace(up, change=change, chunk=(rows, 64))], [replace(up, chunk=(7, 64))]]
+    with pytest.raises(PortError, match="which is the least that works") as told:
+        fit(moves, 1)
+    least = int(str(told.value).split(" needs ")[1].split(", which")[0].replace(",", ""))
+    assert fit(moves, least)
+    with pytest.raises(PortError, match="which is the least that works"):
+        fit(moves, least - 1)
+
+
+def test_the_least_that_works_may_be_tiles_of_whole_chunks(up: Move) -> None:
+    """Five rows as read and as laid out; one row, and five as stored and decoded, need more."""
+    five = sum(up.buffers(5))
+    text = f"^max_ram: 1 bytes; a tile of whole chunks of {up.source.tensor} needs {five:,}, which "
+    with pytest.raises(PortError, match=text):
+        fit([[replace(up, chunk=(5, 64))]], 1)
+
+
 def test_tiles_of_whole_chunks_need_no_more(wide_llama: Path, tmp_path: Path) -> None:
     port.run(wide_llama, tmp_path / "tree", to="maxtext", max_ram="160kB")
     plan = port.plan(tmp_path / "tree", tmp_path / "out", to="hf")

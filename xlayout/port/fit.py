@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
@@ -15,6 +16,7 @@ __all__ = ["fit", "fit_port"]
 _ROOMY = 32 << 20  # bytes of a tile; longer ones are no faster, and their new pages cost time
 
 _Kind: TypeAlias = tuple[tuple[object, ...], ...]
+_Tied: TypeAlias = dict[frozenset[_Kind], list[Sequence[Move]]]
 
 
 def fit(
@@ -45,28 +47,10 @@ def fit(
     for tie, kind, group in zip(ties, kinds, groups, strict=True):
         tied.setdefault(tie, {}).setdefault(kind, group)
     keys = {tie: frozenset(alike) for tie, alike in tied.items()}
-    one = {keys[tie]: list(alike.values()) for tie, alike in tied.items()}
-    leasts = {key: max(map(_least, alike)) for key, alike in one.items()}
-    worst = max(one, key=lambda key: leasts[key])
-    room, beside = max_ram, ""
-    while True:
-        if leasts[worst] > room:
-            need = leasts[worst] + max_ram - room
-            first, *_ = max(one[worst], key=_least)
-            raise PortError(
-                f"max_ram: {max_ram:,} bytes; one slice of {first.source.tensor}{beside} "
-                f"needs {need:,}, which is the least that works"
-            )
-        share = min(room // LANES, _ROOMY)
-        fitted = {
-            key: _stretched(alike, max(share // leasts[key], 1), room // leasts[key])
-            for key, alike in one.items()
-        }
-        cut = max((move for group in fitted.values() for move in group), key=lambda m: m.held)
-        if cut.held <= max_ram - room:
-            break
-        room = max_ram - cut.held
-        beside = f" beside {cut.held:,} for a chunk of {cut.source.tensor}, which is read whole,"
+    one: _Tied = {keys[tie]: list(alike.values()) for tie, alike in tied.items()}
+    fitted, _ = _fitted(one, max_ram)
+    if not fitted:
+        raise PortError(f"max_ram: {max_ram:,} bytes; {_least_that_works(one, max_ram)}")
     leads = {tie: fitted[key][0].lead for tie, key in keys.items()}
     return [
         tuple(replace(move, lead=leads[tie]) for move in group)
@@ -83,6 +67,49 @@ def fit_port(moves: Sequence[Move], max_ram: int, /) -> list[Move]:
     ways = [(move,) for move in moves] + [move.back() for move in moves]
     ties = [move.target.tensor for move in moves] + [("back", k) for k in range(len(moves))]
     return [move for move, *_ in fit(ways, max_ram, ties=ties)[: len(moves)]]
+
+
+def _fitted(
+    one: _Tied, max_ram: int
+) -> tuple[dict[frozenset[_Kind], tuple[Move, ...]], Move | None]:
+    """Return moves with tiles that fit, or none; and the move that cuts the largest chunk so far.
+
+    In the room that is left beside the chunk tiles are shorter, and may cut a larger one.
+    """
+    leasts = {key: max(map(_least, alike)) for key, alike in one.items()}
+    held, cut = 0, None
+    while max(leasts.values()) <= (room := max_ram - held):
+        share = min(room // LANES, _ROOMY)
+        fitted = {
+            key: _stretched(alike, max(share // leasts[key], 1), room // leasts[key])
+            for key, alike in one.items()
+        }
+        cut = max((move for group in fitted.values() for move in group), key=lambda m: m.held)
+        if cut.held <= held:
+            return fitted, cut
+        held = cut.held
+    return {}, cut
+
+
+def _least_that_works(one: _Tied, max_ram: int) -> str:
+    """Return which memory works where this does not and one byte less would not, and what for."""
+    worst = max((group for alike in one.values() for group in alike), key=_least)
+
+    def need(cut: Move | None) -> int:
+        return _least(worst) + (cut.held if cut else 0)
+
+    enough = max_ram
+    while not (found := _fitted(one, enough))[0]:
+        enough = need(found[1])
+    between = range(max_ram + 1, enough)
+    least = max_ram + 1 + bisect_left(between, True, key=lambda n: bool(_fitted(one, n)[0]))
+    _, cut = _fitted(one, least - 1)
+    text = f"one slice of {worst[0].source.tensor}"
+    if cut and need(cut) > least:
+        text = f"a tile of whole chunks of {cut.source.tensor}"
+    elif cut:
+        text += f" beside {cut.held:,} for a chunk of {cut.source.tensor}, which is read whole,"
+    return f"{text} needs {least:,}, which is the least that works"
 
 
 def _kind(move: Move) -> tuple[object, ...]:
