@@ -36,6 +36,22 @@ def test_equal_tensors_of_all_layers_are_one_row(tmp_path: Path) -> None:
     assert str(found) == said
 
 
+EXPERTS = """\
+tensor                     dtype    shape  bytes
+─────────────────────────  ───────  ─────  ─────
+layers.4.experts.{1..2}.w  float32  3       24 B
+layers.5.experts.{0..2}.w  float32  3       36 B
+layers.6.experts.0.w       float32  3       12 B
+6 tensors, 18 elements, 72 B as read"""
+
+
+def test_experts_of_which_a_shard_has_only_some_are_all_told(tmp_path: Path) -> None:
+    held = [(4, 1), (4, 2), (5, 0), (5, 1), (5, 2), (6, 0)]
+    arrays = {f"layers.{a}.experts.{b}.w": np.zeros(3, np.float32) for a, b in held}
+    save(tmp_path / "here", "safetensors", arrays)
+    assert EXPERTS in str(port.inspect(tmp_path / "here"))
+
+
 def test_a_family_that_does_not_exist_is_no_verdict_on_the_checkpoint(tmp_path: Path) -> None:
     save(tmp_path / "here", "safetensors", {"w": np.zeros(2, np.float32)})
     with pytest.raises(PortError, match=r"^family: 'lama'; known: llama, mistral, mixtral, qw"):

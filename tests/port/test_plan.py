@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from tests.port.models import tensors
+from tests.port.models import DECODERS, save_model, save_tensors, tensors
 from xlayout import port
 from xlayout.errors import FormatError, PortError
 from xlayout.port.formats import TensorSpec, open_source
@@ -48,6 +48,19 @@ def test_the_plan_knows_the_shards(
         assert written.files.keys() == plan.files.keys()
         assert all(written.files[file] > size for file, size in plan.files.items())
     assert port.verify(wide_llama, tmp_path / "out").identical
+
+
+def test_experts_that_fill_no_box_are_all_in_the_table(tmp_path: Path) -> None:
+    kind, config = DECODERS["mixtral"]
+    source = save_model(tmp_path / "in", kind, **config)
+    name = "model.layers.{}.block_sparse_moe.experts.{}.w1.weight"
+    wide = [name.format(*places) for places in ((0, 1), (0, 2), (1, 4), (2, 4))]
+    arrays = tensors(source)
+    save_tensors(source, arrays | {key: arrays[key].astype("float32") for key in wide})
+    lines = str(port.plan(source, tmp_path / "out", to="dcp")).splitlines()
+    (row,) = (line for line in lines if ".w1." in line and "float32" in line)
+    both = f"{name.format(0, '{1..2}')}, {name.format('{1..2}', 4)}"
+    assert row.split()[:4] == both.split() * 2
 
 
 def test_paths_have_names(wide_llama: Path, tmp_path: Path) -> None:

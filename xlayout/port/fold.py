@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import chain, zip_longest
 
-__all__ = ["fold", "general"]
+__all__ = ["fold", "fold_counted", "general"]
 
 _COUNTED = 8  # numbers in a name; a layer and an expert are two
 _NUMBER = re.compile(r"(?<=layers_)\d{1,9}(?=/)|(?<=\.)\d{1,9}(?=\.)")  # no model has more
@@ -20,16 +20,25 @@ def fold(names: Iterable[str], /) -> list[str]:
     >>> fold(["layers.0.experts.0.w1", "layers.1.experts.0.w1", "layers.1.experts.1.w1"])
     ['layers.0.experts.0.w1', 'layers.1.experts.{0..1}.w1']
     """
+    return list(fold_counted(names))
+
+
+def fold_counted(names: Iterable[str], /) -> dict[str, int]:
+    """Fold names as `fold` does, and count those that each one stands for.
+
+    >>> fold_counted(["blk.0.attn_q.weight", "blk.1.attn_q.weight", "output.weight"])
+    {'blk.{0..1}.attn_q.weight': 2, 'output.weight': 1}
+    """
     kinds: dict[tuple[str, int], tuple[str, list[tuple[int, ...]]]] = {}
     for name in names:
         kind, numbers = general(name)
         _, found = kinds.setdefault((kind, len(numbers)), (name, []))
         found.append(numbers)
-    folded = []
+    folded = {}
     for name, found in kinds.values():
-        for box in _boxes(found):
+        for box, count in _boxes(found):
             pieces = _NUMBER.split(name, _COUNTED)
-            folded.append("".join(chain(*zip_longest(pieces, box, fillvalue=""))))
+            folded["".join(chain(*zip_longest(pieces, box, fillvalue="")))] = count
     return folded
 
 
@@ -43,17 +52,21 @@ def general(name: str, /) -> tuple[str, tuple[int, ...]]:
     return _NUMBER.sub("{}", name, count=_COUNTED), tuple(map(int, numbers))
 
 
-def _boxes(found: Sequence[tuple[int, ...]]) -> list[tuple[str, ...]]:
-    """Return ranges that together hold exactly these numbers: one box if they fill it."""
+def _boxes(found: Sequence[tuple[int, ...]]) -> list[tuple[tuple[str, ...], int]]:
+    """Return boxes of ranges that together hold exactly these numbers, each with its size."""
     if not found[0]:
-        return [()]
+        return [((), 1)]
     rests: dict[int, list[tuple[int, ...]]] = {}
     for first, *rest in found:
         rests.setdefault(first, []).append(tuple(rest))
     alike: dict[tuple[tuple[int, ...], ...], list[int]] = {}
     for first, inner in rests.items():
         alike.setdefault(tuple(sorted(set(inner))), []).append(first)
-    return [(_ranges(firsts), *box) for inner, firsts in alike.items() for box in _boxes(inner)]
+    return [
+        ((_ranges(firsts), *box), len(firsts) * count)
+        for inner, firsts in alike.items()
+        for box, count in _boxes(inner)
+    ]
 
 
 def _ranges(layers: Sequence[int]) -> str:

@@ -10,7 +10,7 @@ from xlayout.errors import PortError
 from xlayout.port.checkpoint import Checkpoint, open_checkpoint
 from xlayout.port.families import find_family
 from xlayout.port.family import Family
-from xlayout.port.fold import fold, general
+from xlayout.port.fold import fold, fold_counted, general
 from xlayout.port.formats import TensorSpec, open_source
 from xlayout.port.formats.file_names import given_path
 from xlayout.port.units import show_bytes, show_count
@@ -45,12 +45,13 @@ class Inspection(Tabled):
             groups.setdefault((spec, general(name)[0]), []).append(name)
         rows = tuple(
             (
-                fold(names)[0],
+                name,
                 spec.dtype,
                 " × ".join(map(str, spec.shape)) or "scalar",
-                show_bytes(len(names) * spec.nbytes),
+                show_bytes(count * spec.nbytes),
             )
             for (spec, _), names in groups.items()
+            for name, count in fold_counted(names).items()
         )
         total = sum(spec.nbytes for spec in self.tensors.values())
         elements = sum(spec.size for spec in self.tensors.values())

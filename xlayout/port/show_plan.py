@@ -59,15 +59,18 @@ def _row(moves: Sequence[Move], cuts: tuple[str, str]) -> tuple[str, ...]:
     values = str(first.change)
     if (factor := first.change.factor) != 1.0:
         values += f", × {first.power} = {factor:.6g}"
-    names = dict.fromkeys(move.target.tensor for move in moves)
     itemsize = TensorSpec(first.change.target, ()).itemsize
     return (
-        fold(dict.fromkeys(move.source.tensor for move in moves))[0].removeprefix(cuts[0]),
-        fold(names)[0].removeprefix(cuts[1]),
+        _folded((move.source.tensor for move in moves), cuts[0]),
+        _folded((move.target.tensor for move in moves), cuts[1]),
         layout,
         values,
         show_bytes(sum(move.layout().size for move in moves) * itemsize),
     )
+
+
+def _folded(names: Iterable[str], cut: str) -> str:
+    return ", ".join(name.removeprefix(cut) for name in fold(dict.fromkeys(names)))
 
 
 def _files(files: Mapping[str, int]) -> str:
