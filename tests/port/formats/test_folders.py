@@ -38,6 +38,14 @@ def test_a_model_in_a_cache_tells_its_revision(tmp_path: Path, format_: str) -> 
     assert told(tmp_path) == "name the one that is meant in it: snapshots/abc"
 
 
+@pytest.mark.parametrize("format_", ["maxtext", "dcp"])
+def test_a_hidden_file_does_not_make_another_format_of_it(tmp_path: Path, format_: str) -> None:
+    made(tmp_path / "x", format_)
+    for name in ("._model.safetensors", ".model.safetensors.index.json"):
+        (tmp_path / "x" / name).write_bytes(b"")
+    assert sniff(tmp_path / "x") == format_
+
+
 def test_gguf_files_are_named_one_by_one(tmp_path: Path) -> None:
     (tmp_path / "snapshots" / "abc").mkdir(parents=True)
     (tmp_path / "snapshots" / "abc" / "x.gguf").write_bytes(b"GGUF")

@@ -52,6 +52,16 @@ def test_shards_and_their_index_survive_a_round_trip(tmp_path: Path) -> None:
     assert index["metadata"] == {"total_size": 12 * 64}
 
 
+def test_files_that_a_file_system_hides_beside_others_are_none_of_them(tmp_path: Path) -> None:
+    """On volumes without attributes macOS writes `._x` beside each file `x`."""
+    arrays = sharded(tmp_path)
+    (tmp_path / "model.safetensors.index.json").rename(tmp_path / "x.safetensors.index.json")
+    for file in list(tmp_path.iterdir()):
+        (tmp_path / f"._{file.name}").write_bytes(b"\0\5\x16\7")
+    with open_source(tmp_path) as source:
+        assert list(source.tensors) == list(arrays)
+
+
 def test_transformers_loads_a_sharded_directory_that_we_wrote(tmp_path: Path) -> None:
     from transformers import LlamaConfig, LlamaForCausalLM
 

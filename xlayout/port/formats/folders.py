@@ -24,7 +24,7 @@ _PICKLED = (".bin", ".pt", ".pth", ".ckpt")
 
 def folder_format(folder: Path, /) -> str:
     """Return the format of the checkpoint in a folder; empty if it is not a checkpoint."""
-    if any(folder.glob("*.safetensors")) or any(folder.glob("*.safetensors.index.json")):
+    if any(folder.glob("[!.]*.safetensors")) or any(folder.glob("[!.]*.safetensors.index.json")):
         return "safetensors"
     if tree_folders(folder):
         return "maxtext"

@@ -33,8 +33,8 @@ def listed_files(folder: Path, /) -> Mapping[str, set[str] | None]:
         FormatError: There is not exactly one index or file, both are there, or the index is
             malformed.
     """
-    indexes = sorted(path.name for path in folder.glob("*.safetensors.index.json"))
-    files = sorted(path.name for path in folder.glob("*.safetensors"))
+    indexes = sorted(path.name for path in folder.glob("[!.]*.safetensors.index.json"))
+    files = sorted(path.name for path in folder.glob("[!.]*.safetensors"))
     if INDEX in indexes or len(indexes) == 1:
         index = INDEX if INDEX in indexes else indexes[0]
         listed = _read_index(folder / index)
