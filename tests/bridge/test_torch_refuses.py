@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import textwrap
 from typing import Any
 
 import jax.numpy as jnp
@@ -233,6 +236,19 @@ def test_compiled_code_is_refused_and_told_the_way_out(convert: Any) -> None:
     assert (
         torch.compile(lambda x: outside(x + 1), backend="eager")(torch.ones(3)).tolist() == [2] * 3
     )
+
+
+@pytest.mark.parametrize("x", ["x", "{'a': x}"])
+def test_compiled_code_is_refused_before_anything_was_exchanged(x: str) -> None:
+    """A process of its own, where no class of arrays is known yet."""
+    code = f"""
+        import jax, torch, xlayout as xl
+        torch.compile(lambda x: xl.to_jax({x}), backend="eager")(torch.ones(3))
+        """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True
+    )
+    assert ": memory cannot be exchanged inside torch.compile" in done.stderr.splitlines()[-1]
 
 
 def test_compiled_code_does_not_adopt_either() -> None:
