@@ -14,16 +14,17 @@ from xlayout.port import demo
 from xlayout.port.demo import Demo, run_demo, weights
 from xlayout.port.demo.summary import page
 
-MINE = ("out/weights", "tiny.gguf")
+MINE = ("out/weights", "tiny.gguf", "elsewhere/weights")
 
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that is already in use."""
+    """A folder that is already in use, with a link where the demo's outputs will be."""
     folder = tmp_path_factory.mktemp("demo")
-    (folder / "out").mkdir()
     for name in MINE:
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("mine", "utf-8")
+    (folder / "xlayout-demo").symlink_to("elsewhere")
     return folder
 
 
@@ -43,7 +44,8 @@ def test_every_check_holds_on_the_tiny_model(tiny: Demo) -> None:
 
 def test_what_was_there_before_stays(tiny: Demo, cache: Path) -> None:
     assert tiny.ok
-    assert [(cache / name).read_text("utf-8") for name in MINE] == ["mine", "mine"]
+    assert [(cache / name).read_text("utf-8") for name in MINE] == ["mine"] * len(MINE)
+    assert [path.name for path in (cache / "elsewhere").iterdir()] == ["weights"]
 
 
 def test_a_reader_that_has_seen_enough_is_no_check_that_failed(tmp_path: Path) -> None:

@@ -91,6 +91,8 @@ def run_demo(cache: Path, /, *, tiny: bool = False, say: Callable[[str], object]
     """
     _require_libraries()
     out = cache / "xlayout-demo"  # a name that nobody else would choose
+    if out.is_symlink():  # what it points to is not the demo's to delete
+        out.unlink()
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     model, gguf, why = _model(cache, out, tiny, say)
