@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -58,13 +56,3 @@ def test_a_family_that_does_not_exist_is_no_verdict_on_the_checkpoint(tmp_path: 
     save(tmp_path / "here", "safetensors", {"w": np.zeros(2, np.float32)})
     with pytest.raises(PortError, match=r"^family: 'lama'; known: llama, mistral, mixtral, qw"):
         port.inspect(tmp_path / "here", family="lama")
-
-
-def test_null_and_nothing_are_different_configs(own_llama: Path, tmp_path: Path) -> None:
-    other = Path(shutil.copytree(own_llama, tmp_path / "other"))
-    for path, more in ((own_llama, {"sliding_window": None, "x": 1}), (other, {"x": 1.0})):
-        file = path / "config.json"
-        file.write_text(json.dumps(json.loads(file.read_text()) | more))
-    said = ("config: sliding_window", "None", "absent")
-    assert port.diff(own_llama, other).lines == (said,)
-    assert port.diff(other, own_llama).lines == ((said[0], said[2], said[1]),)

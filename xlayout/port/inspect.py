@@ -18,8 +18,6 @@ from xlayout.table import Table, Tabled
 
 __all__ = ["Difference", "Inspection", "diff", "inspect"]
 
-_ABSENT = object()  # null is a value: some classes have another one where a key is absent
-
 
 @dataclass(frozen=True, slots=True)
 class Inspection(Tabled):
@@ -156,7 +154,7 @@ def diff(
         lines = [
             (f"config: {key}", _shown(first.config, key), _shown(second.config, key))
             for key in sorted({*first.config, *second.config})
-            if first.config.get(key, _ABSENT) != second.config.get(key, _ABSENT)
+            if first.config.get(key) != second.config.get(key)
         ]
         pairs: dict[tuple[str, str], list[str]] = {}
         for name in dict.fromkeys((*first.places, *second.places)):
