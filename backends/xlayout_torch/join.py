@@ -16,15 +16,11 @@ _autocast = torch._C._is_any_autocast_enabled
 _strided = torch.strided
 
 
-def _is_narrow_float(dtype: torch.dtype) -> bool:
-    return dtype.is_floating_point and dtype.itemsize < 4
-
-
 _NEVER_REFUSED = frozenset(
     dtype
     for dtype in vars(torch).values()
     if isinstance(dtype, torch.dtype)
-    and not _is_narrow_float(dtype)
+    and not (dtype.is_floating_point and dtype.itemsize < 4)
     and not str(dtype).startswith("torch.q")
 )
 
@@ -62,7 +58,7 @@ def joined(join: Callable[..., Any], xs: Sequence[Any], *axis: int) -> Any:
     """
     refuse_mixed(xs)
     tensors, dtype = [*xs], xs[0].dtype
-    if _is_narrow_float(dtype) and _autocast():
+    if dtype.is_floating_point and dtype.itemsize < 4 and _autocast():
         device = xs[0].device.type
         if (
             torch.amp.is_autocast_available(device)

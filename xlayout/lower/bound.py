@@ -10,7 +10,7 @@ from xlayout.algebra.program import Program, Step
 from xlayout.algebra.shapes import bounds
 from xlayout.backend import Backend
 
-__all__ = ["bound", "tables_of"]
+__all__ = ["bound", "spent_by", "tables_of"]
 
 _Values = Sequence[Any]
 
@@ -21,8 +21,12 @@ def bound(
     outputs: Sequence[int],
     tables: Mapping[int, Any],
     fill: Any,
+    spent: Sequence[Sequence[int]] = (),
 ) -> Callable[..., Any]:
-    """A program as a function: arrays in, one array or a tuple of several out."""
+    """A program as a function: arrays in, one array or a tuple of several out.
+
+    `spent` has the results that each step frees (see `spent_by`); compilers find them themselves.
+    """
     # Step sources 0 to k - 1 are the inputs; the results of steps are numbered after them.
     if steps and not steps[1:]:
         ((verb, sources, argument),) = steps
@@ -69,7 +73,9 @@ def bound(
 
         return call_and_free if spent else call
 
-    calls = list(map(freeing, map(call_of, steps), _spent(steps, outputs)))
+    calls = [call_of(step) for step in steps]
+    if spent:
+        calls = list(map(freeing, calls, spent))
     only = outputs[0] if outputs and not outputs[1:] else None
 
     def run(*arrays: Any) -> Any:
@@ -84,7 +90,7 @@ def bound(
 _VIEWS = ("reshape", "permute", "slice", "expand")
 
 
-def _spent(steps: Sequence[Step], outputs: Sequence[int]) -> list[list[int]]:
+def spent_by(steps: Sequence[Step], outputs: Sequence[int]) -> list[list[int]]:
     """For each step the results that it is the last to read, if these hold memory of their own."""
     arity = max(outputs, default=0) + 1 - len(steps)  # the last step makes an output
     last = {source: k for k, (_, sources, _) in enumerate(steps) for source in sources}

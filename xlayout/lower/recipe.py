@@ -14,7 +14,7 @@ from typing import Any
 from xlayout.algebra import Layout
 from xlayout.algebra.program import Step
 from xlayout.backend import Backend, Moves
-from xlayout.lower.bound import bound, tables_of
+from xlayout.lower.bound import bound, spent_by, tables_of
 from xlayout.lower.fill import is_zero
 from xlayout.lower.holes import copied_holes, fill_holes
 from xlayout.lower.linear import as_linear, form_of
@@ -80,7 +80,8 @@ def _program(layout: Layout, backend: Backend, fill: Any) -> tuple[Recipe, Seque
     @cache
     def made() -> Recipe:
         tables = tables_of(layout, whole)
-        return bound(backend, program.steps, program.outputs, tables, fill)
+        steps, outputs = program.steps, program.outputs
+        return bound(backend, steps, outputs, tables, fill, spent_by(steps, outputs))
 
     # An index table takes 8 bytes per element, so it is made when a call needs it.
     run = (lambda *arrays: made()(*arrays)) if whole.gathers else made()
