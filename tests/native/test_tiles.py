@@ -16,7 +16,7 @@ import xlayout_native
 from tests.native.oracle import Buffer, Loops, Move, agree, same
 from tests.native.test_alternate import test_any_few
 from tests.native.test_compound import test_any as test_any_of_several_loops
-from tests.native.test_copy import permuted
+from tests.native.test_copy import permuted, strides_of
 from tests.native.test_pieces import test_any as test_any_patches
 from tests.native.tiles import build
 
@@ -68,13 +68,9 @@ def test_any_transpose(copy: tuple[Loops, int], shift: int, cached: bool) -> Non
     agree(*copy, (shift, 0))
 
 
-def row_major(shape: list[int], order: list[int]) -> tuple[list[int], int]:
-    """Strides of axes that are nested in some order, the first outermost; and elements in all."""
-    strides, step = [0] * len(shape), 1
-    for axis in reversed(order):
-        strides[axis] = step
-        step *= shape[axis]
-    return strides, step
+def dense(shape: list[int], order: list[int]) -> list[int]:
+    """Strides of axes that are nested in some order, the first innermost, without gaps."""
+    return strides_of(shape, order, [(1, 0)] * len(shape), [False] * len(shape))
 
 
 Cut = tuple[list[Move], int, list[int], list[int]]
@@ -96,14 +92,14 @@ def cuts(draw: st.DrawFn) -> Cut:
     inner = st.integers(1, max(shape[axis] - 1, 1))
     ends = sorted({0, shape[axis], *draw(st.lists(inner, max_size=8))})
     orders = [draw(st.permutations(range(len(shape)))) for _ in range(2)]
-    whole, total = row_major(shape, orders[0])
+    whole, total = dense(shape, orders[0]), math.prod(shape)
     to_parts = draw(st.booleans())
     moves: list[Move] = []
     counts = []
     for k, (start, end) in enumerate(itertools.pairwise(ends)):
         shape_of_part = [end - start if q == axis else n for q, n in enumerate(shape)]
-        part, count = row_major(shape_of_part, orders[1])
-        counts.append(count)
+        part = dense(shape_of_part, orders[1])
+        counts.append(math.prod(shape_of_part))
         first = start * whole[axis]
         loops = zip(shape_of_part, whole, part, strict=True)
         if to_parts:
