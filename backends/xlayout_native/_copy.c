@@ -23,6 +23,7 @@
  *     _short.h      of blocks of a line at most
  *     _blocks.h     of longer ones
  *     _weave.h      of zips and unzips
+ *     _store.h      of what squares write
  *     _turn.h       of transposes
  *     _narrow.h     of transposes with rows of a few elements
  *     _dense.h    of results that are written in order, each vector spliced from two

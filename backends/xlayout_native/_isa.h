@@ -7,6 +7,10 @@ typedef enum {
     CARRIED,  /* not yet: it is kept, for the line that its end is part of */
     SPLICED,  /* streamed to the line that it begins in, joined to what was carried; then carried itself */
     SPLICED_BYTES, /* the same with AVX512_VBMI, in fewer steps */
+    /* The same at edges, where no other square completes a line; a part of it is stored through the caches: */
+    START,    /* what lies in the line that it begins in, and all is carried, */
+    END,      /* what lies in the line that it ends in, and all before is spliced, */
+    REST,     /* or only what Block says is left */
 } Store;
 
 /* Whether squares are transposed into whole lines: */
@@ -50,6 +54,7 @@ typedef struct {
     const uint8_t *ahead;  /* lines of later squares, to be prefetched */
     int together;          /* log2 of how many of them are prefetched per row */
     int64_t row_in;
+    int64_t rest;          /* bytes of each column that the square before it, which it overlaps, does not have */
     const uint8_t *result_ahead; /* lines of a cached result, to be prefetched for writing; or NULL */
     const int64_t *rows, *rows_ahead, *columns_ahead; /* tables for `next`, `ahead` and `result_ahead`; or NULL */
 } Block;

@@ -144,6 +144,7 @@ INLINE VEC N(splice)(VEC before, VEC v, int64_t skip, int width)
 #endif
 #include "_blocks.h"
 #include "_weave.h"
+#include "_store.h"
 #include "_turn.h"
 #include "_narrow.h"
 

@@ -64,19 +64,18 @@ static inline bool step(Spot *s, const Tile *t)
     return s->band < t->box.rows;
 }
 
-/* Transposes one block. `row` is where it would begin if it did not overlap its neighbour at the end. */
-static inline void turn_one(const Tile *t, const Block *block, uint8_t *to, Places columns, int64_t r, int64_t row,
-                            uint8_t *carry)
+/* How the square that begins at row r is stored. `row` is where it would if it did not overlap its neighbour at the
+ * end. */
+static inline Store store_at(const Tile *t, int64_t r, int64_t row)
 {
     const int64_t side = LINE / t->box.width;
-    if (t->store != SPLICED) {
-        t->turn(block, to, columns, r < row ? CACHED : t->store, carry);
-        return;
-    }
-    if (r == row) t->turn(block, to, columns, r ? SPLICED : CARRIED, carry);
+    if (t->store == CACHED) return CACHED;
+    if (r < row) return REST;
+    if (t->store == STREAMED) return STREAMED;
     const bool whole = !t->last && t->box.rows % side == 0; /* then the next tile completes the last line */
-    const bool start = t->first && !r, end = !whole && r + 2 * side > t->box.rows;
-    if (start || end || r < row) t->turn(block, to, columns, CACHED, carry); /* no other block completes this line */
+    const bool end = !whole && r + 2 * side > t->box.rows;
+    if (r) return end ? END : SPLICED;
+    return end ? CACHED : t->first ? START : CARRIED;
 }
 
 /* log2 of how many squares lie side by side in a group, whose lines of a row are prefetched together. */
@@ -132,7 +131,7 @@ ALWAYS_INLINE void turn_squares(const Tile *t, const uint8_t *from, uint8_t *to,
             const int64_t next_column = min(p->column, b->columns - side);
             Block block = {.from = from + r * b->row_in + c * b->width, .packed = packed[now],
                            .packed_next = packed[!now], .packing = t->packing, .together = together,
-                           .row_in = rows.step};
+                           .row_in = rows.step, .rest = b->rows % side * b->width};
             Places own = rows;
             block.next = skip(&own, min(p->row, b->rows - side), from + next_column * b->width);
             block.rows = own.at;
@@ -145,7 +144,7 @@ ALWAYS_INLINE void turn_squares(const Tile *t, const uint8_t *from, uint8_t *to,
             }
             own = columns;
             uint8_t *target = skip(&own, c, to + r * b->width);
-            turn_one(t, &block, target, own, r, at.row, t->worker->carry + at.column * LINE);
+            t->turn(&block, target, own, store_at(t, r, at.row), t->worker->carry + at.column * LINE);
             write_pending(t->worker, side * LINE);
             if (!step(&ahead, t)) ahead = (Spot){0, 0, 0}, source = after;
         }

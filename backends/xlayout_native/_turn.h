@@ -16,45 +16,6 @@ INLINE VEC N(gather)(const uint8_t *from, Places lanes)
 #undef PART
 }
 
-/* Stores a finished column as `store` says. `carry` holds the vector that precedes it in the output, made from
- * the rows above. */
-INLINE void N(store_column)(uint8_t *to, VEC v, int width, Store store, uint8_t *carry)
-{
-#if LANES == 4
-    if (store == STREAMED) {
-        STREAM(to, v);
-        return;
-    }
-    const int64_t part = (int64_t)((uintptr_t)to & (LINE - 1));
-    if (store == SPLICED) STREAM(to - part, N(splice)(LOAD(carry), v, LINE - part, width));
-    if (store == SPLICED_BYTES) STREAM(to - part, N(splice_bytes)(LOAD(carry), v, LINE - part));
-    if (store != CACHED) {
-        STORE(carry, v);
-        return;
-    }
-#endif
-    (void)width, (void)store, (void)carry;
-    STORE(to, v);
-}
-
-#if LANES == 2
-/* The same for a line of two vectors, a and b. They are stored one right after the other: of lines that are begun
- * side by side, each half would go to memory by itself. `carry` holds both vectors of the line before. */
-INLINE void N(store_line)(uint8_t *to, VEC a, VEC b, int width, Store store, uint8_t *carry)
-{
-    const int64_t part = store == SPLICED ? (int64_t)((uintptr_t)to & (LINE - 1)) : 0;
-    VEC first = a, second = b;
-    if (part) {
-        const VEC before = LOAD(carry + V);
-        const bool far = part > V;
-        const VEC x = far ? LOAD(carry) : before, y = far ? before : a, z = far ? a : b;
-        first = N(splice)(x, y, -part & (V - 1), width), second = N(splice)(y, z, -part & (V - 1), width);
-    }
-    if (store != CARRIED) STREAM(to - part, first), STREAM(to - part + V, second);
-    if (store != STREAMED) STORE(carry, a), STORE(carry + V, b);
-}
-#endif
-
 /* Transposes one square per lane, n x n elements, n = 16 / width. */
 INLINE void N(turn_in_lanes)(VEC *v, int width)
 {
@@ -70,7 +31,7 @@ INLINE void N(turn_in_lanes)(VEC *v, int width)
 #if LANES == 2
 /* Transposes n columns of a line each. */
 INLINE void N(turn_lines)(const uint8_t *from, int64_t row_in, uint8_t *to, Places columns, int width, Store store,
-                          uint8_t *carry)
+                          uint8_t *carry, int64_t rest)
 {
     const int n = 16 / width;
     VEC v[2][16];
@@ -79,20 +40,20 @@ INLINE void N(turn_lines)(const uint8_t *from, int64_t row_in, uint8_t *to, Plac
         N(turn_in_lanes)(v[h], width);
     }
     for (int k = 0; k < n; k++)
-        N(store_line)(to + place(columns, k), v[0][k], v[1][k], width, store, carry + k * LINE);
+        N(store_line)(to + place(columns, k), v[0][k], v[1][k], width, store, carry + k * LINE, rest);
 }
 #endif
 
 /* Transposes n columns. Lane k holds rows k*n to k*n + n - 1, so that a column of all lanes is V contiguous bytes. */
 INLINE void N(turn)(const uint8_t *from, int64_t row_in, uint8_t *to, Places columns, int width, Store store,
-                    uint8_t *carry)
+                    uint8_t *carry, int64_t rest)
 {
     const int n = 16 / width;
     VEC v[16];
     for (int k = 0; k < n; k++) v[k] = N(gather)(from + k * row_in, every(n * row_in));
     N(turn_in_lanes)(v, width);
     for (int k = 0; k < n; k++)
-        N(store_column)(to + place(columns, k), v[k], width, store, carry + k * LINE);
+        N(store_column)(to + place(columns, k), v[k], width, store, carry + k * LINE, rest);
 }
 
 /* Squares: across a line and down all rows, then on to the next line. Meanwhile that line is fetched, and lines of
@@ -117,7 +78,7 @@ INLINE void N(transpose_box)(const uint8_t *from, uint8_t *to, const Box *b, int
                         PREFETCH_FOR_WRITE(target + k * b->column_out + below * width);
 #define SQUARE(COLUMN)                                                                             \
     N(turn)(rows + (COLUMN) * width, b->row_in, target + (COLUMN) * b->column_out, every(b->column_out), width,    \
-            CACHED, NULL)
+            CACHED, NULL, 0)
                 if (end - line == side)
                     for (int x = 0; x < 4; x++) SQUARE(line + x * n);
                 else
@@ -150,7 +111,7 @@ INLINE void pack_by_lanes(const Block *block, Places rows, int width, int quarte
 
 /* Writes a quarter of the columns of such a square: a column has a lane of each of the four quarters. */
 INLINE void turn_by_lanes(const uint8_t *packed, uint8_t *to, Places columns, int width, int quarter, Store store,
-                          uint8_t *carry)
+                          uint8_t *carry, int64_t rest)
 {
     const int n = 16 / width;
     for (int j = quarter * n / 4; j < (quarter + 1) * n / 4; j++) {
@@ -161,7 +122,7 @@ INLINE void turn_by_lanes(const uint8_t *packed, uint8_t *to, Places columns, in
         const VEC v[4] = {_mm512_shuffle_i32x4(even, even_too, 0x88), _mm512_shuffle_i32x4(odd, odd_too, 0x88),
                           _mm512_shuffle_i32x4(even, even_too, 0xdd), _mm512_shuffle_i32x4(odd, odd_too, 0xdd)};
         for (int k = 0; k < 4; k++)
-            N(store_column)(to + place(columns, k * n + j), v[k], width, store, carry + (k * n + j) * LINE);
+            N(store_column)(to + place(columns, k * n + j), v[k], width, store, carry + (k * n + j) * LINE, rest);
     }
 }
 #endif
@@ -215,7 +176,7 @@ INLINE void N(turn_block)(const Block *block, uint8_t *to, Places columns, Store
 #if LANES == 4
         if (lanes) {
             pack_by_lanes(block, next_rows, width, x);
-            turn_by_lanes(block->packed, to, columns, width, x, store, carry);
+            turn_by_lanes(block->packed, to, columns, width, x, store, carry, block->rest);
             continue;
         }
 #endif
@@ -228,22 +189,25 @@ INLINE void N(turn_block)(const Block *block, uint8_t *to, Places columns, Store
         uint8_t *target = skip(&own, x * n, to);
 #if LANES == 2
         if (store != CACHED) {
-            N(turn_lines)(from + x * 16, row_in, target, own, width, store, carry + x * n * LINE);
+            N(turn_lines)(from + x * 16, row_in, target, own, width, store, carry + x * n * LINE, block->rest);
             continue;
         }
 #endif
         for (int r = 0; r < rows; r += n * LANES)
-            N(turn)(from + r * row_in + x * 16, row_in, target + r * width, own, width, store, carry + x * n * LINE);
+            N(turn)(from + r * row_in + x * 16, row_in, target + r * width, own, width, store, carry + x * n * LINE,
+                    block->rest);
     }
 }
 
+/* Edges are few: what is stored there is not a constant. */
 #if LANES >= 2
 #define STORES(W, SPLICE, PACKING)                                                                 \
     switch (store) {                                                                               \
     case STREAMED: N(turn_block)(block, to, columns, STREAMED, carry, W, PACKING); break;          \
     case CARRIED: N(turn_block)(block, to, columns, CARRIED, carry, W, PACKING); break;            \
     case SPLICED: N(turn_block)(block, to, columns, SPLICE, carry, W, PACKING); break;             \
-    default: N(turn_block)(block, to, columns, CACHED, carry, W, PACKING);                         \
+    case CACHED: N(turn_block)(block, to, columns, CACHED, carry, W, PACKING); break;              \
+    default: N(turn_block)(block, to, columns, store, carry, W, PACKING);                          \
     }
 #else
 #define STORES(W, SPLICE, PACKING)                                                                 \
