@@ -8,6 +8,7 @@
 enum { /* bytes of a row from which cutting pays: of shorter rows, the parts cut off would be too large a share */
     WORTH_OUT = 4 * LONG,
     WORTH_IN = 512,
+    INTEL_WORTH_IN = 2048, /* where a line that is fetched twice costs less */
 };
 
 /* How many steps of a loop lead from here to the first line, if the other loops go from line to line; else 0. */
@@ -16,8 +17,8 @@ static int64_t steps_to_line(const Copy *c, int loop, bool out, uintptr_t addres
     if (c->kind != TRANSPOSE || c->merged) return 0;
     const int64_t distance = (int64_t)(-address & (LINE - 1));
     const int64_t step = out ? c->loop[loop].out : c->loop[loop].in;
-    if (!distance || step <= 0 || distance % step || c->loop[loop].n * step < (out ? WORTH_OUT : WORTH_IN))
-        return 0;
+    const int64_t least = out ? WORTH_OUT : intel ? INTEL_WORTH_IN : WORTH_IN;
+    if (!distance || step <= 0 || distance % step || c->loop[loop].n * step < least) return 0;
     for (int k = 0; k < c->rank; k++) {
         const int64_t other = out ? c->loop[k].out : c->loop[k].in;
         if (k != loop && c->loop[k].n > 1 && other % LINE) return 0;
