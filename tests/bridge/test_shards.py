@@ -231,6 +231,30 @@ def test_a_dtensor_needs_a_named_sharding_and_one_shard_a_process(mesh: Any, one
         jax_to_dtensor(a, one_rank)
 
 
+class Read(dict[Any, Any]):
+    """A mapping that reads a shard when it is asked, as from a file."""
+
+    reads = 0
+
+    def __getitem__(self, device: Any) -> Any:
+        self.reads += 1
+        return super().__getitem__(device)
+
+
+class Unread(Read):
+    def __getitem__(self, device: Any) -> Any:
+        return bytes([255]).decode()
+
+
+def test_a_shard_is_read_once_and_an_error_of_reading_is_raised_as_it_is(mesh: Any) -> None:
+    sharding = NamedSharding(mesh, P("dp", "tp"))
+    shards = Read(pieces(torch.ones(SHAPE), sharding))
+    assert shards_to_jax(shards, sharding, SHAPE).sum() == 512
+    assert shards.reads == 8
+    with pytest.raises(UnicodeDecodeError, match="invalid start byte"):
+        shards_to_jax(Unread(shards), sharding, SHAPE)
+
+
 def lent(t: torch.Tensor) -> np.ndarray:
     """The values in memory that nobody may write into."""
     n = at_offset(t.numpy(), 0)

@@ -21,13 +21,9 @@ from xlayout.bridge import to_jax, to_numpy, to_torch
 def walk(tree: Any) -> Iterator[Any]:
     if isinstance(tree, jax.Array):
         yield tree
-    for child in (
-        tree.values()
-        if isinstance(tree, Mapping)
-        else tree
-        if isinstance(tree, (list, tuple))
-        else ()
-    ):
+    if isinstance(tree, Mapping):
+        tree = [*tree.values()]
+    for child in tree if isinstance(tree, (list, tuple)) else ():
         yield from walk(child)
 
 
@@ -92,9 +88,7 @@ def test_every_container_keeps_its_type() -> None:
     assert out["default"].default_factory is list
     assert out["pair"].bias is None
     assert out[3] is None
-    leaves = list(walk(out))
-    assert len(leaves) == 10
-    assert {pointer(x) for x in leaves} == {pointer(t)}
+    assert [pointer(x) for x in walk(out)] == 10 * [pointer(t)]
 
 
 def test_the_source_is_not_touched() -> None:
@@ -280,13 +274,21 @@ def test_a_refusal_names_the_leaf(tree: Any, text: str) -> None:
         to_jax(tree, copy=False)
 
 
-def test_an_error_of_a_class_of_its_own_is_raised_as_it_is() -> None:
+UNDECODED = UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")  # as it is
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [(UNDECODED, str(UNDECODED)), (ValueError(), "x[0]: "), (OverflowError(1, 2), "x[0]: (1, 2)")],
+)
+def test_an_error_says_all_that_it_was_told(error: Exception, text: str) -> None:
     class Unread(Store):
         def __getitem__(self, key: str) -> Any:
-            return bytes([255]).decode()
+            raise error
 
-    with pytest.raises(UnicodeDecodeError, match="invalid start byte"):
+    with pytest.raises(type(error)) as told:
         to_torch([Unread({"a": None})])
+    assert str(told.value) == text
 
 
 def test_a_refusal_donates_nothing() -> None:

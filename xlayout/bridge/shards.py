@@ -54,11 +54,11 @@ def shards_to_jax(
         shards = dict(zip(devices, shards, strict=True))
     if shards.keys() != set(devices):
         raise SizeError(f"shards: for {list(shards)}; wanted one for each of {devices}")
-    parts = []
+    parts, copying = [], "xlayout.to_jax(shard, copy=True)"
     for device in devices:
+        shard = shards[device]  # once: a mapping may read it from a file, and fail in its own way
         with about(f"shards[{device}]", *_REFUSED):
-            offered = exchange_of(shards[device]).offer(shards[device])
-            copying = "xlayout.to_jax(shard, copy=True)"
+            offered = exchange_of(shard).offer(shard)
             parts.append(jax.adopt_part(offered, device, sharding, shape, copying))
     return jax.bind(parts, sharding, shape)
 

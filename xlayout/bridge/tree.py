@@ -36,7 +36,7 @@ def mapped(function: Callable[[Any], Any], tree: Any, /) -> Any:
         if type(error) not in _REFUSALS:  # a framework's own class, which may take other arguments
             raise
         where = "x" + "".join(reversed(trail))
-        raise type(error)(f"{where}: {error.args[0]}") from error
+        raise type(error)(f"{where}: {error}") from error
 
 
 def _mapped(
