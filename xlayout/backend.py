@@ -29,7 +29,7 @@ Relayout = tuple[
     tuple[int, ...] | None,
 ]
 """(index of a slice, shape to split into, axes to permute, shape to merge into), in this order; a
-step that does nothing is None."""
+step that does nothing is None. Without axes to permute nothing is merged."""
 
 
 CallKey = tuple[Any, tuple[Any, ...] | None, dict[str, Any]]

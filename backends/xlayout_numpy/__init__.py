@@ -149,14 +149,10 @@ def relayout(steps: tuple[Any, Any, Any, Any], copies: bool, size: int, /) -> Ca
     window, split, axes, merged = steps
     copy = _copy if size > FEW else np.ndarray.copy
     if window is not None:
-        key = _key(window)
-        if split is None and axes is None:
-            return lambda x: copy(x[key])
-        rest = relayout((None, split, axes, merged), copies, size)
+        key, rest = _key(window), relayout((None, split, axes, merged), copies, size)
         return lambda x: rest(x[key])
     if axes is None:
-        shape = merged or split
-        return copy if shape is None else lambda x: copy(x).reshape(shape)
+        return copy if split is None else lambda x: copy(x).reshape(split)
     if split is None and merged is None:
         return lambda x: copy(x.transpose(axes))
     if split is None:

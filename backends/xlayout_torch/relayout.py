@@ -33,14 +33,10 @@ def relayout(steps: tuple[Any, Any, Any, Any], copies: bool, size: int, /) -> Ca
     window, split, axes, merged = steps
     copy = copied if size > FEW else _clone
     if window is not None:
-        cut = _cut(window)
-        if split is None and axes is None:
-            return lambda x: copy(cut(x))
-        rest = relayout((None, split, axes, merged), copies, size)
+        cut, rest = _cut(window), relayout((None, split, axes, merged), copies, size)
         return lambda x: rest(cut(x))
     if axes is None:
-        shape = merged or split
-        return copy if shape is None else lambda x: _shaped(copy(x), shape)
+        return copy if split is None else lambda x: _shaped(copy(x), split)
     if merged is None:
         if split is None:
             return lambda x: copy(x.permute(*axes))
