@@ -6,7 +6,7 @@ ops of the compiled graph, forward and backward, whatever Python it takes to wor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -28,11 +28,14 @@ def recorded(function: Callable[..., Any], arrays: Sequence[Any], *static: Any) 
 
     leaves: list[Any] = []
     form = _taken_apart(static, leaves)
-    return opaque.call(opaque.number(function, _put_together, form, *leaves), *arrays)
+    return opaque.call(opaque.number(function, form, *leaves), *arrays)
 
 
 def _taken_apart(values: Sequence[Any], leaves: list[Any]) -> tuple[Any, ...]:
-    """The form of nested tuples and lists; Dynamo takes objects as constants one by one only."""
+    """The form of nested tuples and lists; Dynamo takes objects as constants one by one only.
+
+    `opaque` puts them together again.
+    """
     form: list[Any] = []
     for value in values:
         if type(value) is tuple or type(value) is list:
@@ -49,18 +52,3 @@ def _fixed(number: Any) -> Any:
     from torch.fx.experimental.symbolic_shapes import guard_scalar
 
     return guard_scalar(number)
-
-
-def _put_together(form: tuple[Any, ...], *leaves: Any) -> tuple[Any, ...]:
-    return _filled(form, iter(leaves))
-
-
-def _filled(form: tuple[Any, ...], leaves: Iterator[Any]) -> tuple[Any, ...]:
-    made: list[Any] = []
-    for part in form:
-        if part is None:
-            made.append(next(leaves))
-        else:
-            several = _filled(part[1], leaves)
-            made.append(list(several) if part[0] else several)
-    return tuple(made)
