@@ -16,7 +16,7 @@ import jax
 
 from xlayout_jax import trial
 from xlayout_jax.launches import capability, launched, numbered
-from xlayout_jax.programs import is_partial, nbytes, on, spread
+from xlayout_jax.programs import gates_of, is_partial, nbytes
 from xlayout_triton.plan import Moves, Plan
 from xlayout_triton.tile import VECTOR
 from xlayout_triton.uncompiled import CompileError, reason_of, say, switched_off
@@ -58,11 +58,7 @@ def _refused(context: Any, moves: Moves) -> bool:
     return why_not() != "" or any(is_wrong(*kind) for kind in (made.in_words if made else ()))
 
 
-GATES: dict[str, Callable[[Any, Moves], bool]] = {
-    "off": lambda _context, _moves: not on(),
-    "elsewhere": lambda context, _: tuple(context.module_context.platforms) != ("cuda",),
-    "exported": lambda context, _: context.module_context.lowering_parameters.for_export,
-    "spread": lambda context, _: spread(context),
+GATES: dict[str, Callable[[Any, Moves], bool]] = gates_of("cuda") | {
     "small": lambda context, _: nbytes(context.avals_in) < SMALL,
     "many": lambda context, _: len(context.avals_in) + len(context.avals_out) > MOST,
     "partial": is_partial,  # such layouts were never timed on a GPU
@@ -76,8 +72,8 @@ def called(
     context: Any, operands: Sequence[Any], orders: Sequence[Sequence[int]], moves: Moves
 ) -> Sequence[Any] | None:
     """The results by calls of the kernel, or None if a gate is closed; see `native.called`."""
-    tried = trial.is_one(moves)
-    if not tried and any(closed(context, moves) for closed in GATES.values()):
+    on_trial = trial.is_one(moves)
+    if not on_trial and any(closed(context, moves) for closed in GATES.values()):
         return None
     made = _planned(context, moves)
     if made is None:  # the copies have too many axes
@@ -85,7 +81,7 @@ def called(
     try:
         return launched(context, operands, orders, made)
     except CompileError as error:
-        if tried:
+        if on_trial:
             raise
         say(error, "XLA")
         return None

@@ -15,7 +15,7 @@ import numpy as np
 
 import xlayout_native
 from xlayout_jax.primitive import Linear, common_kind, is_alone, relayout_p
-from xlayout_jax.programs import is_partial, nbytes, on, spread
+from xlayout_jax.programs import gates_of, is_partial, nbytes, on
 from xlayout_jax.tracers import is_in_kernel
 from xlayout_native.strided import LINE, Loops, Moves, are_many, keeps_order, run_of
 
@@ -94,11 +94,7 @@ def _refused() -> bool:
     return False
 
 
-LOWERED: dict[str, Callable[[Any, Moves], bool]] = {
-    "off": lambda _context, _moves: not on(),
-    "elsewhere": lambda context, _: tuple(context.module_context.platforms) != ("cpu",),
-    "exported": lambda context, _: context.module_context.lowering_parameters.for_export,
-    "spread": lambda context, _: spread(context),
+LOWERED: dict[str, Callable[[Any, Moves], bool]] = gates_of("cpu") | {
     "by rows": _by_rows,
     "many": lambda _context, moves: are_many(moves),
     "refused": lambda _context, _moves: _refused(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any
 
@@ -13,7 +13,7 @@ from jax.interpreters import mlir
 
 from xlayout_native.switch import WATCHERS, wanted
 
-__all__ = ["is_partial", "nbytes", "on", "order_of", "spread"]
+__all__ = ["gates_of", "is_partial", "nbytes", "on", "order_of"]
 
 _SWITCH: list[Any] = []  # JAX's own, from the first use on
 _LOCK = Lock()
@@ -48,7 +48,20 @@ def is_partial(context: Any, moves: Sequence[Any]) -> bool:
     return nbytes(given) != nbytes(made) or any(move[0] == len(given) for move in moves)
 
 
-def spread(context: Any) -> bool:
+def gates_of(platform: str) -> dict[str, Callable[[Any, Any], bool]]:
+    """What keeps the kernel for a platform out of a program, whatever the layout is.
+
+    Name -> whether it does, given JAX's context and the copies.
+    """
+    return {
+        "off": lambda _context, _moves: not on(),
+        "elsewhere": lambda context, _: tuple(context.module_context.platforms) != (platform,),
+        "exported": lambda context, _: context.module_context.lowering_parameters.for_export,
+        "spread": lambda context, _: _is_spread(context),
+    }
+
+
+def _is_spread(context: Any) -> bool:
     """Whether a program runs on several devices, and its arrays are not yet each device's own."""
     # XLA cannot split a call: it would gather whole arrays before it. In shard_map it need not.
     where = context.module_context.axis_context
