@@ -50,19 +50,10 @@ def exchange(
         return got.view(buffer.dtype)
     if mesh is not None and len(ranks) < group.size():
         group = _group_of(group, tuple(sorted(ranks)))
-    order = sorted(range(len(ranks)), key=ranks.__getitem__)  # groups sort their ranks
-    sorts = order != list(range(len(ranks)))
-    if sorts:
-        bits = torch.cat([torch.split(bits, out)[k] for k in order])
-    got = _ops.all_to_all_single(
-        bits, [into[k] for k in order], [out[k] for k in order], group.group_name
-    )
-    got = _ops.wait_tensor(got)
-    if sorts:
-        parts = got.split([into[k] for k in order])
-        got = torch.cat([parts[order.index(k)] for k in range(len(ranks))])
-    made: torch.Tensor = got.view(buffer.dtype)
-    return made
+    order = _sorted(ranks)
+    outs, ins = [out[k] for k in order], [into[k] for k in order]
+    got = _ops.all_to_all_single(_reordered(bits, out, order), ins, outs, group.group_name)
+    return _reordered(_ops.wait_tensor(got), ins, _inverse(order)).view(buffer.dtype)
 
 
 def gather(part: torch.Tensor, mesh: DeviceMesh, axes: Sequence[int], /) -> torch.Tensor:
@@ -75,9 +66,10 @@ def gather(part: torch.Tensor, mesh: DeviceMesh, axes: Sequence[int], /) -> torc
         return rows.flatten()
     made = part if part.dtype in _CARRIED else as_bytes(part)
     for axis in reversed(axes):
-        order, group = _sorted(mesh, axis)
+        order, group = _sorted(_line(mesh, (axis,))), mesh.get_group(axis)
         gathered = _ops.all_gather_into_tensor(made, len(order), group.group_name)
-        made = _reordered(_ops.wait_tensor(gathered), [order.index(k) for k in range(len(order))])
+        sizes = [made.numel()] * len(order)
+        made = _reordered(_ops.wait_tensor(gathered), sizes, _inverse(order))
     return made if made.dtype == part.dtype else made.view(part.dtype)
 
 
@@ -105,15 +97,14 @@ def reduce_scatter(rows: torch.Tensor, mesh: DeviceMesh, axes: Sequence[int], /)
         ranks = _line(mesh, tuple(axes))
         got = rows.new_empty(len(ranks), rows.numel() // len(ranks))
         _swap_rows(as_bytes(rows).tensor_split(len(ranks)), got, ranks, group)
-        total = got[0].clone()  # not a view that would keep all of them alive
+        summed = got[0].clone()  # not a view that would keep all of them alive
         for row in got[1:]:
-            total += row
-        return total
+            summed += row
+        return summed
     for axis in axes:
-        order, group = _sorted(mesh, axis)
-        rows = _ops.reduce_scatter_tensor(
-            _reordered(rows, order), "sum", len(order), group.group_name
-        )
+        order, group = _sorted(_line(mesh, (axis,))), mesh.get_group(axis)
+        rows = _reordered(rows, [rows.numel() // len(order)] * len(order), order)
+        rows = _ops.reduce_scatter_tensor(rows, "sum", len(order), group.group_name)
         rows = _ops.wait_tensor(rows)
     return rows
 
@@ -172,17 +163,20 @@ def _line_of(_rank: int, mesh: DeviceMesh, axes: tuple[int, ...]) -> tuple[int, 
         return tuple(line.flatten().tolist())
 
 
-def _sorted(mesh: DeviceMesh, axis: int) -> tuple[list[int], Any]:
-    """Places along a mesh axis in the order in which its group has them, and the group."""
-    ranks = _line(mesh, (axis,))
-    return sorted(range(len(ranks)), key=ranks.__getitem__), mesh.get_group(axis)
+def _sorted(ranks: Sequence[int]) -> list[int]:
+    """Places of ranks in the order in which their group has them: groups sort their ranks."""
+    return sorted(range(len(ranks)), key=ranks.__getitem__)
 
 
-def _reordered(flat: torch.Tensor, order: list[int]) -> torch.Tensor:
-    """Equal stretches of a flat tensor in another order."""
+def _inverse(order: list[int]) -> list[int]:
+    return [order.index(k) for k in range(len(order))]
+
+
+def _reordered(flat: torch.Tensor, sizes: list[int], order: list[int]) -> torch.Tensor:
+    """Stretches of a flat tensor, which are of these sizes, in another order."""
     if order == list(range(len(order))):
         return flat
-    parts = flat.chunk(len(order))
+    parts = torch.split(flat, sizes)
     return torch.cat([parts[k] for k in order])
 
 
