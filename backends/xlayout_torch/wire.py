@@ -63,9 +63,7 @@ Count = Callable[[Given], int]
 
 
 def _size(x: Any) -> int:
-    if isinstance(x, torch.Tensor):
-        return x.numel() * x.element_size()
-    return sum(map(_size, x))
+    return x.numel() * x.element_size() if isinstance(x, torch.Tensor) else sum(map(_size, x))
 
 
 def _group(given: Given) -> Any:
@@ -74,64 +72,67 @@ def _group(given: Given) -> Any:
     return _resolve_process_group(given["group_name"])
 
 
-def _share(whole: int, splits: Any, group: Any) -> int:
-    """The bytes of the other ranks' parts in a whole that is made of all ranks' parts."""
-    parts = list(splits) or [1] * group.size()
-    return int(whole * (sum(parts) - parts[group.rank()]) // max(1, sum(parts)))
+def _all(name: str) -> Count:
+    return lambda given: _size(given[name])
 
 
-def _gathered(given: Given) -> int:
-    return _share(_size(given["made"]), (), _group(given))
+def _beyond(whole: str, part: str) -> Count:
+    """What is in one argument and not in another."""
+    return lambda given: _size(given[whole]) - _size(given[part])
 
 
-def _exchanged(given: Given) -> int:
-    return _share(_size(given["made"]), given["output_split_sizes"], _group(given))
+def _shared(name: str, splits: str | None = None) -> Count:
+    """The other ranks' parts in a whole that is made of all ranks' parts."""
+
+    def count(given: Given) -> int:
+        group = _group(given)
+        parts = (splits and given[splits]) or [1] * group.size()
+        return int(_size(given[name]) * (sum(parts) - parts[group.rank()]) // max(1, sum(parts)))
+
+    return count
 
 
-def _scattered(given: Given) -> int:
-    return int(_size(given["made"]) * (_group(given).size() - 1))
+def _reduced(name: str) -> Count:
+    """What a ring of ranks passes on twice."""
+
+    def count(given: Given) -> int:
+        size = _group(given).size()
+        return int(2 * _size(given[name]) * (size - 1) // size)
+
+    return count
 
 
-def _reduced(whole: int, given: Given) -> int:
-    group = _group(given)
-    return int(2 * whole * (group.size() - 1) // group.size())
-
-
-def _unless_from(root: str, whole: Any, given: Given) -> int:
-    return int(_size(whole) * (_group(given).rank() != given[root]))
+def _sent(name: str, root: str) -> Count:
+    """What comes from one rank to all others."""
+    return lambda given: _size(given[name]) * (_group(given).rank() != given[root])
 
 
 _KNOWN: dict[str, tuple[str, Count]] = {
-    "all_gather_into_tensor": ("all_gather", _gathered),
-    "all_reduce": ("all_reduce", lambda a: _reduced(_size(a["made"]), a)),
-    "all_to_all_single": ("all_to_all", _exchanged),
-    "broadcast": ("broadcast", lambda a: _unless_from("src", a["made"], a)),
-    "irecv": ("recv", lambda a: _size(a["made"])),
-    "reduce_scatter_tensor": ("reduce_scatter", _scattered),
-    "shard_dim_alltoall": ("all_to_all", _gathered),
+    "all_gather_into_tensor": ("all_gather", _shared("made")),
+    "all_reduce": ("all_reduce", _reduced("made")),
+    "all_to_all_single": ("all_to_all", _shared("made", "output_split_sizes")),
+    "broadcast": ("broadcast", _sent("made", "src")),
+    "irecv": ("recv", _all("made")),
+    "reduce_scatter_tensor": (
+        "reduce_scatter", lambda given: _size(given["made"]) * (_group(given).size() - 1)),
+    "shard_dim_alltoall": ("all_to_all", _shared("made")),
     # The collectives of torch.distributed itself write into their arguments.
-    "_allgather_base_": (
-        "all_gather", lambda a: _size(a["output_tensor"]) - _size(a["input_tensor"])),
-    "allgather_": ("all_gather", lambda a: _size(a["output_tensors"]) - _size(a["input_tensors"])),
-    "allgather_coalesced_": (
-        "all_gather", lambda a: _size(a["output_lists"]) - _size(a["input_list"])),
-    "allgather_into_tensor_coalesced_": (
-        "all_gather", lambda a: _size(a["outputs"]) - _size(a["inputs"])),
-    "allreduce_": ("all_reduce", lambda a: _reduced(_size(a["tensors"]), a)),
-    "allreduce_coalesced_": ("all_reduce", lambda a: _reduced(_size(a["tensors"]), a)),
+    "_allgather_base_": ("all_gather", _beyond("output_tensor", "input_tensor")),
+    "allgather_": ("all_gather", _beyond("output_tensors", "input_tensors")),
+    "allgather_coalesced_": ("all_gather", _beyond("output_lists", "input_list")),
+    "allgather_into_tensor_coalesced_": ("all_gather", _beyond("outputs", "inputs")),
+    "allreduce_": ("all_reduce", _reduced("tensors")),
+    "allreduce_coalesced_": ("all_reduce", _reduced("tensors")),
     "alltoall_": (
         "all_to_all",
         lambda a: _size(a["output_tensors"]) - _size(a["output_tensors"][_group(a).rank()])),
-    "alltoall_base_": (
-        "all_to_all", lambda a: _share(_size(a["output"]), a["output_split_sizes"], _group(a))),
-    "broadcast_": ("broadcast", lambda a: _unless_from("root_rank", a["tensors"], a)),
-    "recv_": ("recv", lambda a: _size(a["tensors"])),
-    "recv_any_source_": ("recv", lambda a: _size(a["tensors"])),
-    "_reduce_scatter_base_": (
-        "reduce_scatter", lambda a: _size(a["input_tensor"]) - _size(a["output_tensor"])),
-    "reduce_scatter_": (
-        "reduce_scatter", lambda a: _size(a["input_tensors"]) - _size(a["output_tensors"])),
-    "reduce_scatter_tensor_coalesced_": (
-        "reduce_scatter", lambda a: _size(a["inputs"]) - _size(a["outputs"])),
-    "scatter_": ("scatter", lambda a: _unless_from("root_rank", a["output_tensors"], a)),
+    "alltoall_base_": ("all_to_all", _shared("output", "output_split_sizes")),
+    "broadcast_": ("broadcast", _sent("tensors", "root_rank")),
+    "recv_": ("recv", _all("tensors")),
+    "recv_any_source_": ("recv", _all("tensors")),
+    "_reduce_scatter_base_": ("reduce_scatter", _beyond("input_tensor", "output_tensor")),
+    "reduce_scatter_": ("reduce_scatter", _beyond("input_tensors", "output_tensors")),
+    "reduce_scatter_tensor_coalesced_": ("reduce_scatter", _beyond("inputs", "outputs")),
+    "scatter_": ("scatter", _sent("output_tensors", "root_rank")),
 }  # fmt: skip
+"""Collective -> its name in the answer, and the bytes received, by its arguments and `made`."""
