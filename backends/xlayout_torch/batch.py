@@ -75,7 +75,7 @@ class Batch:
         if any(y.device != device for y in outputs) or cuda.why_not(device):
             return None
         tensors = [x for _, arrays, ys in calls for x in (*arrays, *ys)]
-        addresses = cuda.addresses_of(tensors)
+        addresses = launches.addresses_of(tensors)
         divided = tuple(map(alignment, addresses))
         asked, at = [], 0
         for moves, arrays, ys in calls:

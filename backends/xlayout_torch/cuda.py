@@ -23,7 +23,6 @@ from xlayout_triton.uncompiled import CompileError, reason_of, say, switched_off
 
 __all__ = [
     "GATES",
-    "addresses_of",
     "batch_strides",
     "concatenates_well",
     "copy",

@@ -12,7 +12,7 @@ import torch
 import xlayout as xl
 from xlayout.algebra import Layout
 from xlayout.lower.moves import moves_of
-from xlayout_torch import cuda, launches
+from xlayout_torch import launches
 from xlayout_triton.plan import ALONE, planned
 
 QKV = xl.fuse_qkv.layout((64, 48), (16, 48), (16, 48), heads=4, kv_heads=1)
@@ -49,7 +49,7 @@ def test_any_layout_by_its_table(name: str, itemsize: int, device: str) -> None:
     table, there = (
         launches.uploaded(words, torch.device(device)) for words in (made.words, numbers)
     )
-    sources, targets = (tuple(cuda.addresses_of(zs)) for zs in (xs, ys))
+    sources, targets = (tuple(launches.addresses_of(zs)) for zs in (xs, ys))
     for one in made.launches:
         fixed = one.jobs is not None, ALONE, one.tile
         arguments = table, there, sources, targets, one.first, one.jobs or 0, one.group, *fixed

@@ -179,7 +179,7 @@ def test_a_plan_is_for_the_addresses_that_it_runs_on(
         assert move_many([(((0, 0, run),), [x], [y]) for x, y in zip(xs, ys, strict=True)])
     else:
         moves = tuple((k, k, run) for k in range(5))
-        assert cuda.copy(moves, 1, cuda.addresses_of(xs), cuda.addresses_of(ys), CPU)
+        assert cuda.copy(moves, 1, launches.addresses_of(xs), launches.addresses_of(ys), CPU)
     assert all(map(torch.equal, xs, ys))
 
 
