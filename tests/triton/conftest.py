@@ -34,14 +34,21 @@ OPEN = {"device": lambda _x: False, "capture": lambda _x: False}
 """Gates that keep every tensor away where there is no GPU, opened."""
 
 
-@pytest.fixture
-def anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tensors pass for the kernel's wherever they are, and however small."""
+def open_gates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have tensors pass for the kernel's wherever they are."""
     from xlayout_torch import cuda
 
     for gate, closed in OPEN.items():
         monkeypatch.setitem(cuda.GATES, gate, closed)
     monkeypatch.setattr(cuda, "_is_cuda", lambda _x: True)
+
+
+@pytest.fixture
+def anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They do, and however small they are."""
+    from xlayout_torch import cuda
+
+    open_gates(monkeypatch)
     monkeypatch.setattr(cuda, "SMALL", 0)
     monkeypatch.setattr(cuda, "SEVERAL", 0)
 

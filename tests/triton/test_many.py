@@ -12,6 +12,7 @@ import torch
 
 import xlayout as xl
 import xlayout_torch
+from tests.triton.conftest import open_gates
 from xlayout import apply_many
 from xlayout.algebra import Layout
 from xlayout.errors import ShapeError, SizeError
@@ -58,13 +59,6 @@ def test_many_are_each(make: Any) -> None:
     xs = inputs(make)
     made = apply_many(LAYOUTS, xs, fill=-1)
     assert all(map(same, made, each(xs, -1)))
-
-
-def open_gates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Torch tensors wait for one another wherever they are."""
-    monkeypatch.setattr(cuda, "_is_cuda", lambda x: x.is_cpu or x.is_cuda)
-    for gate in ("device", "capture"):
-        monkeypatch.setitem(cuda.GATES, gate, lambda _x: False)
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import torch
 import xlayout as xl
 from tests.triton.conftest import TRITON
 from tests.triton.test_launch import CPU
-from tests.triton.test_many import open_gates
 from xlayout_torch import cuda, launches
 from xlayout_torch.batch import move_many
 from xlayout_triton import uncompiled
@@ -55,14 +54,12 @@ def failing(text: str, kind: type[Exception] = RuntimeError) -> Callable[..., No
 
 
 @pytest.fixture
-def triton(monkeypatch: pytest.MonkeyPatch) -> Iterator[Triton]:
+def triton(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Triton]:
     """A device that has passed the trial, on the host, where nothing is too small."""
     from xlayout_triton import copy
 
     stands = Triton()
-    open_gates(monkeypatch)
-    for name in ("SMALL", "SEVERAL"):
-        monkeypatch.setattr(cuda, name, 0)
+    request.getfixturevalue("anywhere")
     for name in ("_kernels", "_refused"):
         monkeypatch.setattr(launches, name, {})
     monkeypatch.setattr(uncompiled, "_said", set())
