@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from importlib.metadata import version
+from typing import NamedTuple
 
 import pytest
 
@@ -25,14 +26,23 @@ chains = [links(name, several=some) for name in ("rows", "transpose") for some i
 words = [compiled(tile) for tile in IN_WORDS]
 asked = [compiled(tile, several=False)["loads before any shuffle"] for tile in IN_WORDS[:3]]
 firsts = [first_link(tile) for tile in IN_WORDS]
-print(json.dumps([found, variants(), chains, words, compiled(TOKENS.tile), asked, firsts]))
+print(json.dumps([found, variants(), chains, words, asked, firsts, compiled(TOKENS.tile)]))
 """
 
-
 Kernel = dict[str, int]
-Found = tuple[
-    dict[str, Kernel], int, list[list[list[str]]], list[Kernel], Kernel, list[int], list[Kernel]
-]
+
+
+class Found(NamedTuple):
+    """What the code above prints."""
+
+    families: dict[str, Kernel]
+    variants: int
+    chains: list[list[list[str]]]
+    words: list[Kernel]
+    asked: list[int]
+    firsts: list[Kernel]
+    tokens: Kernel
+
 
 TABLE = 33
 """Numbers of a piece and its ends."""
@@ -52,12 +62,11 @@ def found() -> Found:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    kernels, variants, chains, words, tokens, asked, firsts = json.loads(done.stdout)
-    return kernels, variants, chains, words, tokens, asked, firsts
+    return Found(*json.loads(done.stdout))
 
 
 def test_both_sides_are_moved_16_bytes_at_a_time(found: Found) -> None:
-    for name, kernel in found[0].items():
+    for name, kernel in found.families.items():
         each = kernel["vectors"]
         assert (kernel["wide loads"], kernel["wide stores"]) == (each, each), name
         assert each in (8, 32), name
@@ -65,7 +74,7 @@ def test_both_sides_are_moved_16_bytes_at_a_time(found: Found) -> None:
 
 
 def test_nothing_is_spilled_and_many_programs_fit(found: Found) -> None:
-    for name, kernel in found[0].items():
+    for name, kernel in found.families.items():
         assert kernel["stack"] == 0, name
         programs = min((1 << 16) // (kernel["registers"] * kernel["threads"]), 32)
         assert programs * kernel["shared"] <= 227 << 10, name
@@ -73,36 +82,33 @@ def test_nothing_is_spilled_and_many_programs_fit(found: Found) -> None:
 
 
 def test_other_numbers_are_the_same_kernel(found: Found) -> None:
-    assert found[1] == 1
+    assert found.variants == 1
 
 
 def test_links_of_a_chain_wait_and_let_the_next_begin_where_they_should(found: Found) -> None:
     wait, let = "griddepcontrol.wait", "griddepcontrol.launch_dependents"
-    assert len(found[2]) == 4
-    for alone, first, further in found[2]:
+    assert len(found.chains) == 4
+    for alone, first, further in found.chains:
         assert not {wait, let} & set(alone)
         moves = [k for k, step in enumerate(first) if step.startswith(("ld.global.v", "st"))]
         assert first.index(let) == first.index(wait) + 1 < moves[0]
         assert [step for step in first if step not in (wait, let)] == alone
-        assert further == [
-            let,
-            *alone[:-1],
-            wait,
-            "ret;",
-        ]  # the wait, after the last label, is all's
+        # The wait comes after the last label, and so is every program's.
+        assert further == [let, *alone[:-1], wait, "ret;"]
 
 
 def test_a_first_link_that_moves_words_waits_before_it_reads_any(found: Found) -> None:
-    for first in found[6]:
+    for first in found.firsts:
         assert (first["waits"], first["lets"], first["stores before"]) == (1, 1, 0)
         assert first["loads before"] <= TABLE
 
 
 def test_odd_rows_are_moved_in_words_and_turned_once_through_shared_memory(found: Found) -> None:
     """On two paths: one of whole tiles, and one of those at the ends."""
-    assert found[3][0]["words read"] == 2 * 32  # of 4 bytes; others cannot be told from the table's
+    # Of 4 bytes; others cannot be told from the table's.
+    assert found.words[0]["words read"] == 2 * 32
     spilled = 32 if tuple(map(int, version("triton").split(".")[:2])) < (3, 9) else 48
-    for kernel, most in zip(found[3], (0, spilled, 0), strict=False):
+    for kernel, most in zip(found.words, (0, spilled, 0), strict=False):
         assert kernel["stack"] <= most  # of tiles at the ends: see `SHIFTS`
         assert (kernel["barriers"], kernel["words written"]) == (2, 2 * 16)
         assert kernel["shuffles"] == 2 * (32 + 2 * 16)  # a neighbour's word for each
@@ -111,11 +117,11 @@ def test_odd_rows_are_moved_in_words_and_turned_once_through_shared_memory(found
 
 def test_all_words_of_odd_rows_are_asked_for_before_any_is_waited_for(found: Found) -> None:
     """Of whole tiles, whose path is the first."""
-    assert found[5] == [TABLE + 32, TABLE + 16, TABLE + 16]
+    assert found.asked == [TABLE + 32, TABLE + 16, TABLE + 16]
 
 
 def test_a_few_columns_and_rows_are_moved_in_words_and_without_shared_memory(found: Found) -> None:
-    columns, rows = found[3][3:5], found[3][5:]
+    columns, rows = found.words[3:5], found.words[5:]
     for few, groups, kernels in ((3, 8, (columns[0], rows[0])), (7, 4, (columns[1], rows[1]))):
         words = 2 * few * groups  # on two paths
         for kernel, from_each in zip(kernels, (1, 1 + few), strict=True):
@@ -126,6 +132,6 @@ def test_a_few_columns_and_rows_are_moved_in_words_and_without_shared_memory(fou
 
 
 def test_four_axes_in_either_order_are_moved_16_bytes_at_a_time(found: Found) -> None:
-    kernel = found[4]
+    kernel = found.tokens
     assert kernel["wide loads"] == kernel["wide stores"] == kernel["vectors"] == 8
     assert (kernel["stack"], kernel["narrow stores"]) == (0, 0)
