@@ -71,11 +71,6 @@ def test_jax_copies_the_narrow_numbers_of_numpy() -> None:
         assert jax.numpy.asarray(narrow).dtype == narrow.dtype
 
 
-def test_numpy_stops_at_64_dimensions() -> None:
-    with pytest.raises(TypeError, match="x: 65 dimensions; numpy stops at 64; reshape it first"):
-        to_numpy(torch.ones((1,) * 65))
-
-
 @pytest.mark.parametrize("convert", [to_torch, to_jax, to_numpy])
 def test_a_module_is_told_of_its_state_dict(convert: Any) -> None:
     text = r"^x: expected a torch.Tensor, got torch.nn.\S*.Linear; pass x.state_dict\(\)$"

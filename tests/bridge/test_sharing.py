@@ -224,11 +224,13 @@ def test_a_constant_may_cross_by_any_way_inside_jit(dtype: Any, offset: int) -> 
     assert jax.jit(lambda y: y + to_torch(a, copy=True)[1].item())(1.0) == 2
 
 
-def test_what_crosses_is_committed_to_its_device() -> None:
-    lent, narrow = np.ones(2), np.ones(2, ml_dtypes.bfloat16)
-    lent.flags.writeable = False
-    for x in (torch.ones(2), torch.ones(0), lent, narrow):
-        a = to_jax(x, x64="keep")
+@pytest.mark.parametrize("copy", [None, True])
+def test_what_crosses_is_committed_to_the_first_device_of_the_host(copy: bool | None) -> None:
+    lent, wide = np.ones(2, np.float32), np.ones(2)
+    lent.flags.writeable = wide.flags.writeable = False
+    narrow, nothing = np.ones(2, ml_dtypes.bfloat16), np.ones(0, np.float32)
+    for x in (torch.ones(2), torch.ones(0), np.ones(2, np.float32), lent, wide, narrow, nothing):
+        a = to_jax(x, copy=copy, x64="keep")
         assert (a.committed, a.device) == (True, jax.devices("cpu")[0])
 
 
@@ -248,11 +250,3 @@ def test_an_unfinished_computation_is_waited_for() -> None:
 
 def test_ml_dtypes_are_numpys_own_names() -> None:
     assert to_numpy(torch.ones(1, dtype=torch.bfloat16)).dtype == ml_dtypes.bfloat16
-
-
-def test_memory_of_the_host_goes_to_the_first_device_of_several() -> None:
-    lent, narrow = np.arange(3.0, dtype=np.float32), np.ones(3, ml_dtypes.bfloat16)
-    lent.flags.writeable = False
-    for x in (np.ones(3, np.float32), lent, narrow, np.ones(0, np.float32)):
-        for copy in (None, True):
-            assert xl.to_jax(x, copy=copy).devices() == {jax.devices("cpu")[0]}
