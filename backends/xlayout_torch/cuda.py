@@ -156,10 +156,7 @@ def tried(device: torch.device) -> str:
         return reason_of(error)
 
 
-_ready = lru_cache(4096)(partial(launches.ready, check=trial.require))
-"""The same as `launches.ready`, for moves whose trials came out right."""
-
-copy = partial(launches.copy, _ready)
+copy = partial(launches.copy, check=trial.require)
 """Whether all moves are made between addresses on a device; some have too many axes.
 
 Raises:

@@ -49,14 +49,14 @@ Uploads = dict[tuple[torch.device, int, bytes], Any]
 
 
 def copy(
-    ready: Callable[..., Start | None],
     moves: Moves,
     itemsize: int,
     sources: Sequence[int],
     targets: Sequence[int],
     device: torch.device,
+    check: Check | None = None,
 ) -> bool:
-    """Whether all moves are made between addresses on a device, as `ready` has them.
+    """Whether all moves are made between addresses on a device; some have too many axes.
 
     Raises:
         CompileError: as `ready`.
@@ -66,13 +66,14 @@ def copy(
     source, target = sources[0] & -VECTOR, targets[0] & -VECTOR
     inputs, outputs = tuple([x - source for x in sources]), tuple([z - target for z in targets])
     with on(device):
-        start = ready(moves, itemsize, inputs, outputs, device, stream(device))
+        start = ready(moves, itemsize, inputs, outputs, device, stream(device), check)
         if start is None:
             return False
         start(source, target)
     return True
 
 
+@lru_cache(4096)
 def ready(
     moves: Moves,
     itemsize: int,
@@ -80,7 +81,7 @@ def ready(
     outputs: tuple[int, ...],
     device: torch.device,
     current: int,
-    check: Check = lambda _made, _device: None,
+    check: Check | None,
 ) -> Start | None:
     """What starts the plan of some moves, with its table and ends; None if it has too many axes.
 
@@ -91,7 +92,8 @@ def ready(
     if found is None:
         return None
     made, tables = found
-    check(made, device)
+    if check is not None:
+        check(made, device)
     table = kept(tables, device, current, lambda: made.words)
     return started(made, table, uploaded(made.ends((*inputs, *outputs)), device))
 

@@ -69,7 +69,7 @@ def is_right(way: int, unit: int, device: torch.device) -> bool:
 def _copy(moves: Moves, itemsize: int, xs: Sequence[Any], ys: Sequence[Any]) -> None:
     """Make moves without asking whether they come out right."""
     ends = addresses_of(xs), addresses_of(ys)
-    launches.copy(launches.ready, moves, itemsize, *ends, ys[0].device)
+    launches.copy(moves, itemsize, *ends, ys[0].device)
 
 
 _one_waits = Lock()

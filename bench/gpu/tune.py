@@ -22,7 +22,7 @@ from bench.gpu.timing import race
 from xlayout.bench.cases import CASES, make_case
 from xlayout.bench.hands import Permute
 from xlayout.lower.moves import moves_of
-from xlayout_torch import cuda, launches
+from xlayout_torch import launches
 from xlayout_triton import tile as tiles
 from xlayout_triton import words
 from xlayout_triton.plan import pieces_of
@@ -118,7 +118,7 @@ def setting(changed: Mapping[str, Any]) -> Iterator[None]:
 def forget() -> None:
     """Forget every plan, so that new ones are made."""
     tiles.cut.cache_clear()
-    for plans in (launches.prepared, cuda._ready):
+    for plans in (launches.prepared, launches.ready):
         plans.cache_clear()
 
 

@@ -56,11 +56,11 @@ def anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def nothing_is_ready() -> Iterator[None]:
     """No launch is left that another test prepared, perhaps of what only stands for a kernel."""
-    from xlayout_torch import cuda
+    from xlayout_torch import launches
 
-    cuda._ready.cache_clear()
+    launches.ready.cache_clear()
     yield
-    cuda._ready.cache_clear()
+    launches.ready.cache_clear()
 
 
 @pytest.fixture
