@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-ROOT = Path(__file__).parents[2]
 
 
 def pointer(x: Any) -> int:
@@ -49,21 +42,3 @@ def at_offset(values: Any, offset: int) -> np.ndarray:
     out = raw[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
     out[...] = values
     return out
-
-
-def run_alone(code: str, *, timeout: float = 120, **environment: str) -> str:
-    """The output of `code` in a separate process, which must succeed.
-
-    For code that would crash or corrupt the test run if its guard were missing.
-    """
-    path = os.pathsep.join((str(ROOT), str(ROOT / "backends")))
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        env=os.environ | {"PYTHONPATH": path} | environment,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
-    assert done.returncode == 0, f"exit status {done.returncode}\n{done.stderr[-2000:]}"
-    return done.stdout

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.bridge.memory import at_offset, pointer, run_alone
+from tests.bridge.memory import at_offset, pointer
+from tests.house.tree import printed
 from xlayout.bridge import to_jax, to_numpy, to_torch
 from xlayout_jax import exchange
 
@@ -27,7 +28,7 @@ def test_jit_never_writes_into_the_source_of_a_copy(numpy: bool) -> None:
 
 
 def test_read_only_pages_are_never_written() -> None:
-    run_alone(
+    printed(
         """
         import jax, numpy as np, tempfile
         from xlayout.bridge import to_jax, to_torch
@@ -46,7 +47,7 @@ def test_read_only_pages_are_never_written() -> None:
 
 
 def test_what_is_shared_outlives_every_change_of_the_source() -> None:
-    run_alone(
+    printed(
         """
         import torch
         from xlayout.bridge import to_jax, to_numpy

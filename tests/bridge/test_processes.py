@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bridge.memory import ROOT
+from tests.house.tree import ROOT, environment
 
 TIMEOUT = 90
 
@@ -25,11 +24,10 @@ def free_port() -> int:
 @pytest.mark.distributed
 def test_a_dtensor_and_a_jax_array_are_one_memory_in_every_process() -> None:
     ports = free_port(), free_port()
-    path = os.pathsep.join(map(str, (ROOT, ROOT / "backends")))
     ranks = [
         subprocess.Popen(
             [sys.executable, Path(__file__).with_name("rank.py"), str(rank), *map(str, ports)],
-            env=os.environ | {"PYTHONPATH": path, "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"},
+            env=environment(ROOT, ROOT / "backends", XLA_FLAGS="", JAX_PLATFORMS="cpu"),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

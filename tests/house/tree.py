@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -68,7 +69,7 @@ def python(code: str) -> str:
 def printed(code: str, *arguments: str, quiet: bool = False, **variables: str) -> str:
     """The same for standard output only; unless `quiet`, standard error may warn about a fork."""
     done = subprocess.run(
-        [sys.executable, "-c", code, *arguments],
+        [sys.executable, "-c", textwrap.dedent(code), *arguments],
         cwd=ROOT,
         env=environment(ROOT, ROOT / "backends", **variables),
         capture_output=True,

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -19,7 +16,7 @@ from jax.experimental.layout import Format
 from jax.experimental.layout import Layout as Order
 
 import xlayout as xl
-from tests.house.tree import ROOT
+from tests.house.tree import printed
 from tests.strategies import bijections, factorisations, several, shapes, stretches
 from tests.table import by_table
 from xlayout import Layout
@@ -187,18 +184,13 @@ def test_calls_at_the_same_time_do_not_meet() -> None:
 
 @pytest.mark.parametrize("flags", ["--xla_cpu_multi_thread_eigen=false", ""])
 def test_it_runs_where_xla_has_one_thread(flags: str) -> None:
-    code = (
-        "import jax, jax.numpy as jnp, xlayout as xl\n"
-        "x = jnp.arange(1 << 21).reshape(1024, 2048)\n"
-        "y = jax.jit(xl.matrix_transpose)(x)\n"
-        "assert (y == x.T).all() and y.shape == (2048, 1024)\n"
-    )
-    environment = {**os.environ, "XLA_FLAGS": flags}
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(
-        command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    code = """
+        import jax, jax.numpy as jnp, xlayout as xl
+        x = jnp.arange(1 << 21).reshape(1024, 2048)
+        y = jax.jit(xl.matrix_transpose)(x)
+        assert (y == x.T).all() and y.shape == (2048, 1024)
+        """
+    printed(code, quiet=True, XLA_FLAGS=flags)
 
 
 # -- the call on its own --------------------------------------------------------------------------

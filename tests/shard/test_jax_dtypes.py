@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 import xlayout as xl
 import xlayout.jax
-from tests.bridge.memory import run_alone
+from tests.house.tree import printed
 from xlayout.errors import ShapeError
 
 LARGE = 2**40 + 5  # its low half is 5
@@ -145,4 +145,4 @@ def test_elements_of_two_bits_end_no_process(dtype: str) -> None:
         else:
             raise AssertionError("it was sent by XLA")
     """
-    run_alone(code, XLA_FLAGS="--xla_force_host_platform_device_count=8")
+    printed(code, XLA_FLAGS="--xla_force_host_platform_device_count=8")

@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 
 import xlayout as xl
 import xlayout_jax.collective as collective
-from tests.bridge.memory import run_alone
+from tests.house.tree import printed
 from xlayout.shard.wire import wire_bytes
 
 N = 64 * 64 * 4  # bytes of the array
@@ -137,7 +137,7 @@ def test_what_a_persistent_cache_holds_is_compiled_all_the_same(tmp_path: Path) 
         for _ in range(2):
             assert xl.wire_bytes(gather, x) == {"all_gather": 1792}
         """
-    run_alone(
+    printed(
         code,
         XLA_FLAGS="--xla_force_host_platform_device_count=8",
         JAX_COMPILATION_CACHE_DIR=str(tmp_path),
