@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,16 @@ def backend(request: pytest.FixtureRequest) -> Framework:
     if module := missing(framework):
         pytest.skip(f"{module} is not installed")
     return framework
+
+
+@pytest.fixture
+def no_graph_of_another_test() -> Iterator[None]:
+    """What torch.compile has made for other tests is forgotten, as is what it makes here."""
+    import torch
+
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import pickle
 import weakref
-from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
@@ -20,12 +19,7 @@ import xlayout as xl
 from tests.layers.whole import dense, whole
 from xlayout.torch import TiledLinear, TiledLinearReturnBias
 
-
-@pytest.fixture(autouse=True)
-def no_graph_of_another_test() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("no_graph_of_another_test")
 
 
 @st.composite

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -25,14 +24,10 @@ from xlayout_torch import primitive  # noqa: E402
 from xlayout_torch.operation import parse, relayout  # noqa: E402
 
 # From modules that torch itself imports.
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:.torch.jit")
-
-
-@pytest.fixture(autouse=True)
-def compiled_anew() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = [
+    pytest.mark.usefixtures("no_graph_of_another_test"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:.torch.jit"),
+]
 
 
 @pytest.fixture

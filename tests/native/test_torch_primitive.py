@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,12 +24,7 @@ SHAPE = (1024, 768)
 NAME = "xlayout.relayout"
 Call = Callable[..., Any]
 
-
-@pytest.fixture(autouse=True)
-def compiled_anew() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("no_graph_of_another_test")
 
 
 def values(shape: tuple[int, ...] = SHAPE, seed: int = 0) -> Any:

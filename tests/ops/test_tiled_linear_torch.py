@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch.nn.functional import linear
@@ -13,12 +11,7 @@ from tests.sizes import Sizes
 
 GRID = {"grid": (3, 2)}
 
-
-@pytest.fixture(autouse=True)
-def no_graph_of_another_test() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("no_graph_of_another_test")
 
 
 def whole(*shape: int) -> torch.Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,12 +21,7 @@ VIEWS = {"reshape", "view", "permute", "narrow", "expand", "getitem"}
 COPIES = {"clone", "cat", "new_full"}
 ALLOCATE = {"clone", "cat", "new_full", "_to_copy", "index", "gather", "where", "copy_"}
 
-
-@pytest.fixture(autouse=True)
-def no_graph_of_another_test() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("no_graph_of_another_test")
 
 
 class Recorder:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,12 +10,7 @@ import torch
 
 import xlayout as xl
 
-
-@pytest.fixture(autouse=True)
-def no_graph_of_another_test() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("no_graph_of_another_test")
 
 
 def test_a_list_of_options_is_a_constant() -> None:

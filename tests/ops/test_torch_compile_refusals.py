@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -34,12 +34,7 @@ REFUSALS: list[tuple[str, Any, type[Exception]]] = [
     ("a layout's fill", lambda x: LONGER(x, fill=0.5), LayoutError),
 ]
 
-
-@pytest.fixture(autouse=True)
-def no_graph_of_another_test() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("no_graph_of_another_test")
 
 
 @pytest.mark.parametrize(("call", "error"), [r[1:] for r in REFUSALS], ids=[r[0] for r in REFUSALS])

@@ -17,7 +17,10 @@ from tests.shard.pool import Pool
 from xlayout.torch import CastBeforeGather
 
 # Inductor is imported at first use, and that import raises warnings.
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script")
+pytestmark = [
+    pytest.mark.usefixtures("no_graph_of_another_test"),
+    pytest.mark.filterwarnings("ignore:`torch.jit.script"),
+]
 
 RANKS, LAYERS = 8, 4
 SIZE = WIDTH * WIDTH
@@ -33,13 +36,6 @@ def mesh() -> Iterator[DeviceMesh]:
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=RANKS)
     yield init_device_mesh("cpu", (RANKS,), mesh_dim_names=("fsdp",))
     dist.destroy_process_group()
-
-
-@pytest.fixture(autouse=True)
-def no_graph_of_another_test() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 def train(mesh: DeviceMesh, backend: Any) -> list[tuple[str, torch.dtype, int]]:
