@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
+from torch import nn
 
 from tests.shard.pool import Ranks
 from tests.tp import on_ranks_heads
 from tests.tp.on_ranks_heads import CASES
+from xlayout.torch.parallel.heads import set_local_heads
+from xlayout.tp.numbers import _HEADS, _KV_HEADS, Numbers, numbers_of
 
 pytestmark = pytest.mark.distributed
 
@@ -46,3 +52,14 @@ def test_a_column_for_each_head_needs_a_rule(two: Ranks) -> None:
         "names it. Give Rule('relative', 'column', 'heads', stored='in_out'), or Rule('relative', "
         "'whole') if its columns are no heads"
     ] * 2  # fmt: skip
+
+
+@pytest.mark.parametrize("kv_heads", _KV_HEADS)
+@pytest.mark.parametrize("heads", _HEADS)
+def test_a_config_counts_for_a_rank_under_the_names_that_a_plan_reads(
+    heads: str, kv_heads: str
+) -> None:
+    attention: Any = nn.Module()
+    attention.config = SimpleNamespace(**{heads: 8, kv_heads: 4})
+    set_local_heads(attention, (8, 4), (4, 2))
+    assert numbers_of(attention.config) == Numbers(4, 2)

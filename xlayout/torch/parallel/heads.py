@@ -21,13 +21,14 @@ from xlayout.torch.parallel.refusals import left_whole
 
 __all__ = ["forbid_dropout", "refuse_other_heads", "set_local_heads", "slice_alibi"]
 
+# With all names under which `xlayout.tp` finds the numbers in a config.
 _HEADS = (
-    "num_heads", "num_attention_heads", "n_head", "n_heads", "num_q_heads",
+    "num_heads", "num_attention_heads", "n_head", "n_heads", "attention_heads", "num_q_heads",
     "num_attention_heads_per_partition",
 )  # fmt: skip
 _KV_HEADS = (
-    "num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads", "multi_query_group_num",
-    "num_multi_query_groups_per_partition",
+    "num_key_value_heads", "num_kv_heads", "n_head_kv", "kv_n_heads", "n_kv_heads",
+    "multi_query_group_num", "num_multi_query_groups_per_partition",
 )  # fmt: skip
 _GROUPS = ("num_key_value_groups", "n_rep")
 _SIZES = ("head_dim", "hidden_size_per_attention_head")
