@@ -115,6 +115,11 @@ def test_an_axis_that_does_not_divide_is_refused_with_the_way_out() -> None:
         jax.jit(run, static_argnums=1)(values((10, 8)), ROWS)
     with pytest.raises(ShardingError, match=r"\(1, 8\), \(0, 8\), \.\.\.; pad the array"):
         jax.jit(run, static_argnums=1)(values((10, 8)), P(("dp", "tp")))
+    parts = xl.Layout.concat([(8, 8), (2, 8)]).inverse()  # the first divides
+    with pytest.raises(
+        ShardingError, match=r"these are \(1, 8\), \(1, 8\), \(0, 8\), \(0, 8\); pad"
+    ):
+        xl.reshard(put(P(), (10, 8)), [named(ROWS)] * 2, layout=parts)
 
 
 def test_an_exchange_cannot_be_batched_and_says_so() -> None:

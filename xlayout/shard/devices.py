@@ -100,9 +100,10 @@ def _plan(parts: Parts, src: tuple[Sharding, ...], dst: tuple[Sharding, ...]) ->
     sides = (tuple(replace(sharding, mesh=on) for sharding in side) for side in (src, dst))
     plan = plan_reshard(Layout._of(parts), *sides)
     for side, shapes, held in ((src, parts[0], plan.stores), (dst, parts[1], plan.makes)):
-        if len({held(rank) for rank in range(plan.ranks)}) > 1:
-            several = [str(held(rank)[0]) for rank in range(min(plan.ranks, 4))]
-            several += ["..."] * (plan.ranks > 4)
+        by_array = zip(*map(held, range(plan.ranks)), strict=True)
+        unequal = next((found for found in by_array if len({*found}) > 1), None)
+        if unequal is not None:
+            several = [*map(str, unequal[:4]), *["..."] * (plan.ranks > 4)]
             raise ShardingError(
                 f"cannot shard {shapes} by {', '.join(map(str, side))} in JAX, which holds equal "
                 f"parts only; these are {', '.join(several)}; pad the array until it divides "
