@@ -14,6 +14,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import xlayout as xl
+import xlayout.jax
 
 AUTO, EXPLICIT = AxisType.Auto, AxisType.Explicit
 ROWS = P("tp")
@@ -114,3 +115,10 @@ def test_what_jax_refuses_to_pad_is_told_with_a_way_out() -> None:
     with pytest.raises(ValueError, match=r"x: cut along an .*; .* use xlayout\.apply\(layout, x\)"):
         layout(x)
     np.testing.assert_array_equal(xl.apply(layout, x), layout(X))
+
+
+def test_a_gather_names_what_is_no_array_of_jax() -> None:
+    torch = pytest.importorskip("torch")
+    for x in (None, [1.0], torch.ones(2)):
+        with pytest.raises(TypeError, match=r"^x: .*jax\.Array"):
+            xlayout.jax.all_gather(x, "tp")

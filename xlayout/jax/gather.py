@@ -13,9 +13,9 @@ from typing import Any, Literal, get_args
 import jax
 from jax.sharding import AxisType
 
-from xlayout.algebra.shapes import axis_of, one_of
+from xlayout.algebra.shapes import a_type, axis_of, one_of
 from xlayout.errors import AxisError, ShardingError
-from xlayout.registry import backend_module
+from xlayout.registry import backend_module, backend_of
 from xlayout.shard.arrays import sharded_arrays
 
 __all__ = ["all_gather", "regather"]
@@ -54,8 +54,8 @@ def all_gather(
     Raises:
         ShardingError: on automatic axes, where the compiler would sum the gradient.
         AxisError: for a mesh axis or an array axis that does not exist, or no mesh axis at all.
-        TypeError: for a dtype of 64 bits while they are disabled in JAX, and a `reduce_dtype` that
-            holds no gradients.
+        TypeError: for another array or none; for a dtype of 64 bits while they are disabled in JAX,
+            and a `reduce_dtype` that holds no gradients.
 
     >>> import jax, jax.numpy as jnp
     >>> from jax.sharding import PartitionSpec as P
@@ -67,6 +67,8 @@ def all_gather(
     >>> jax.grad(step)(jnp.ones((8, 4)), jnp.ones((16, 8))).dtype
     dtype('float32')
     """
+    if backend_of(x).name not in ("jax", "numpy"):
+        raise TypeError(f"x: {a_type(x)}; wanted a jax.Array")
     one_of("wire", wire, get_args(Wire))
     names = tuple(mesh_axis) if isinstance(mesh_axis, (tuple, list)) else (mesh_axis,)
     collective, own = backend_module("jax", "collective"), backend_module("jax", "gathering")
