@@ -19,7 +19,7 @@ from xlayout.algebra.piece import Loop
 from xlayout.algebra.shapes import Shape
 from xlayout.algebra.strided import row_major
 from xlayout.shard.mesh import Mesh
-from xlayout.shard.sharding import Sharding
+from xlayout.shard.sharding import Sharding, stored
 from xlayout.shard.split import per_segment
 
 __all__ = ["Owners", "equal_segments", "has_owners", "places_in", "spread"]
@@ -90,25 +90,20 @@ def places_in(mesh: Mesh, owners: Owners) -> list[int]:
 
 def _along(sharding: Sharding, axis: int, n: int) -> Along:
     """The strands of one axis, by how much of it a rank stores: one length if it is cut evenly."""
-    mesh, axes, split = sharding.mesh, sharding.axes(axis), sharding.split(axis)
-    counts = sharding.counts(axis)
-    steps = tuple(row_major(mesh.shape)[a] for a in axes)
+    counts, across = sharding.counts(axis), row_major(sharding.mesh.shape)
+    steps = tuple(across[a] for a in sharding.axes(axis))
     segments = equal_segments(sharding, axis, n)
     if segments is not None:
         parts = [size * g // math.prod(counts) for size, g in segments]
         return {sum(parts): list(_strands(segments, parts, counts, steps))}
     found: dict[int, list[Strand]] = defaultdict(list)
-    widest = 0
-    for place in itertools.product(*map(range, counts)):
+    for place in sharding.places(axis):
         rank = sum(k * step for k, step in zip(place, steps, strict=True))
-        runs = split.runs(n, counts, place, axes, axis)
-        length, at = sum(map(len, runs)), 0
-        widest = max(widest, length)
-        for run in runs:
-            found[length].append((run.start, rank, at, ((len(run), 1, 0, 1),)))
-            at += len(run)
-    if split.pad:
-        found = {widest: [strand for strands in found.values() for strand in strands]}
+        stretches = stored(sharding.runs(axis, n, place))
+        length = sum(m for _, _, m in stretches)
+        found[length] += [(start, rank, at, ((m, 1, 0, 1),)) for start, at, m in stretches]
+    if sharding.split(axis).pad:
+        found = {max(found): [strand for strands in found.values() for strand in strands]}
     return {length: [(s, 1) for s in _joined(strands, steps)] for length, strands in found.items()}
 
 
