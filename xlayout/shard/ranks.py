@@ -25,7 +25,7 @@ def on_ranks(
     mesh = arrays[0].mesh
     src = tuple(a.sharding for a in arrays)
     placements = [arrays[0].native(sharding) for sharding in dst]
-    plan = plan_reshard(layout, src, dst, itemsize=arrays[0].x.dtype.itemsize)
+    plan = plan_reshard(layout, src, dst)  # one for all dtypes: nothing here counts bytes
     rank = torch.rank_of(mesh)
 
     def forward(*stores: Any, fill: Any = 0) -> tuple[Any, ...]:
@@ -36,8 +36,7 @@ def on_ranks(
             inverse = layout.inverse()
         except InverseError:  # an element that went to several places gets a sum
             return _sums(plan, gradients, rank, mesh)
-        back = plan_reshard(inverse, dst, src, itemsize=plan.itemsize)
-        return run_part(back, gradients, rank, mesh)
+        return run_part(plan_reshard(inverse, dst, src), gradients, rank, mesh)
 
     filled = partial(forward, fill=fill)
     made = torch.linear(forward, backward, [torch.local(a.x) for a in arrays], filled)

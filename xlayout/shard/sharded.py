@@ -94,11 +94,9 @@ def run_sharded(
             if comm == "native" or not _is_refusal(held[0], error):
                 raise
         dst = _nearest(layout, held[0], src)
-    if comm == "local":
-        plan = plan_reshard(layout, src, dst, itemsize=held[0].x.dtype.itemsize)
-        if not plan.is_local:
-            why = plan.explain()
-            raise ShardingError(f"comm: 'local', but something would have to move:\n{why}")
+    if comm == "local" and not plan_reshard(layout, src, dst).is_local:
+        why = plan_reshard(layout, src, dst, itemsize=held[0].x.dtype.itemsize).explain()
+        raise ShardingError(f"comm: 'local', but something would have to move:\n{why}")
     made = exchanged(layout, held, dst, fill)
     return made if len(made) > 1 else made[0]
 
