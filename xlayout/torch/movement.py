@@ -32,17 +32,19 @@ _COPIES = ("cat", "clone", "constant_pad_nd", "flip", "index_select", "repeat", 
 _SIZES = ("sym_is_contiguous", "sym_numel", "sym_size", "sym_storage_offset", "sym_stride")
 
 
+_BITS_AS = frozenset({torch.ops.aten.view.dtype})  # another dtype, by the name of a view
+
+
 def _overloads(*names: str) -> frozenset[Any]:
     packets = [getattr(torch.ops.aten, name) for name in names]
-    return frozenset(getattr(p, o) for p in packets for o in p.overloads()) - _OTHERS
+    return frozenset(getattr(p, o) for p in packets for o in p.overloads()) - _BITS_AS
 
 
-_OTHERS = frozenset({torch.ops.aten.view.dtype})
 _SHARE = _overloads(*_VIEWS) | {operator.getitem, torch.ops._c10d_functional.wait_tensor.default}
 _FRESH = _overloads(*_COPIES)
 _RELAYOUT = "xlayout.relayout."  # by name: it is registered on first use
 _ASK = _overloads(*_SIZES)
-_BY_ADDRESS = _OTHERS | _overloads(
+_BY_ADDRESS = _BITS_AS | _overloads(
     "as_strided", "as_strided_copy", "as_strided_scatter", "sym_storage_offset"
 )
 
