@@ -125,8 +125,7 @@ class TiledLinear(nn.Module):
         if isinstance(input_, (list, tuple)) or (self.input_is_already_split and len(grid[0]) > 1):
             parts: Sequence[Any] = parts_of(input_, grid[0])
         else:
-            widths = [b - a for a, b in pairwise(self.in_parts)]
-            parts = whole_of(input_, grid[0], widths, self._split_global_input)
+            parts = whole_of(input_, grid[0], _sizes(self.in_parts), self._split_global_input)
         made = []
         for o, row in enumerate(grid):
             y = None
@@ -209,9 +208,7 @@ class TiledLinear(nn.Module):
         """(parameter, its window of the dense parameter, name) of each tile, weights first."""
         rows, columns = ([slice(*edges) for edges in pairwise(parts)]
                          for parts in (self.out_parts, self.in_parts))  # fmt: skip
-        tiles = [
-            (o, i, cast(Any, t)) for o, row in enumerate(_grid(self)) for i, t in enumerate(row)
-        ]
+        tiles = [(o, i, t) for o, row in enumerate(_grid(self)) for i, t in enumerate(row)]
         held: list[tuple[Any, tuple[slice, ...], str]] = [
             (t.weight, (rows[o], columns[i]), f"linears[{o}][{i}].weight") for o, i, t in tiles
         ]
@@ -241,8 +238,7 @@ class TiledLinear(nn.Module):
 
     def _recut(self, state_dict: Any, prefix: str, local_metadata: Any, *rest: Any) -> None:
         *_, errors = rest
-        heights, widths = ([b - a for a, b in pairwise(parts)]
-                           for parts in (self.out_parts, self.in_parts))  # fmt: skip
+        heights, widths = _sizes(self.out_parts), _sizes(self.in_parts)
         wanted = [(h, w) for h in heights for w in widths]
         held = [
             tuple(getattr(getattr(tile, "weight", None), "shape", ()))
@@ -293,6 +289,10 @@ def _draw(parameters: Mapping[str, Any], in_features: int) -> None:
     for parameter in parameters.values():
         if parameter is not None:
             nn.init.uniform_(parameter, -bound, bound)
+
+
+def _sizes(edges: Sequence[int]) -> list[int]:
+    return [b - a for a, b in pairwise(edges)]
 
 
 def _grid(layer: TiledLinear) -> list[list[Any]]:
