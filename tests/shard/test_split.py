@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -256,3 +257,13 @@ def test_a_spec_names_axes_that_are_there_and_each_once() -> None:
         Sharding(mesh, "tp")
     with pytest.raises(ShapeError, match=r"shape: \(4,\) has 1 axes; the sharding \(-, tp\)"):
         Sharding(mesh, (None, "tp")).owned(0, (4,))
+
+
+@pytest.mark.parametrize("kind", [set, frozenset])
+def test_names_in_a_set_are_refused_since_every_process_would_order_them_anew(kind: Any) -> None:
+    mesh, names = Mesh((2, 2), ("dp", "tp")), kind(("dp", "tp"))
+    with pytest.raises(TypeError, match=r"^names: .*'tp'.*; a set has no order: wanted a tuple or"):
+        Mesh((2, 2), names)
+    for spec in (names, (names,), [None, names]):
+        with pytest.raises(TypeError, match=r"^spec: .*'tp'.*; a set has no order: wanted tuples"):
+            Sharding(mesh, spec)

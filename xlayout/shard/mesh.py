@@ -39,6 +39,8 @@ class Mesh:
             given = (names,) if isinstance(names, str) else tuple(names)
         except TypeError:
             raise TypeError(f"names: {names!r}; wanted one str for each axis") from None
+        if isinstance(names, set | frozenset):
+            raise TypeError(f"names: {names!r}; a set has no order: wanted a tuple or list")
         if not all(isinstance(name, str) for name in given):
             raise TypeError(f"names: {given}; wanted one str for each axis")
         if len(given) != len(sizes) or len(set(given)) != len(given):

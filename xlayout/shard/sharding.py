@@ -75,11 +75,14 @@ class Sharding:
         if isinstance(spec, str):
             raise TypeError(f"spec: {spec!r} is a string; wanted one entry for each array axis")
         try:
-            entries = [(e,) if isinstance(e, str) else () if e is None else tuple(e) for e in spec]
+            given = tuple(spec)
+            entries = [(e,) if isinstance(e, str) else () if e is None else tuple(e) for e in given]
         except TypeError:
             raise TypeError(
                 f"spec: {spec!r}; wanted for each array axis a mesh axis, several or None"
             ) from None
+        if any(isinstance(one, set | frozenset) for one in (spec, *given)):
+            raise TypeError(f"spec: {spec!r}; a set has no order: wanted tuples or lists")
         while entries and not entries[-1]:
             entries.pop()
         used = [name for entry in entries for name in entry]
