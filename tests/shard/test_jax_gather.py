@@ -277,6 +277,8 @@ def test_inside_shard_map_the_whole_form_names_the_other() -> None:
 def test_a_mesh_axis_that_is_not_there_is_refused() -> None:
     with pytest.raises(AxisError, match="mesh_axis: 'tp'; the mesh of x has fsdp"):
         xlayout.jax.all_gather(arrays(mesh(AUTO))[0], "tp")
+    with pytest.raises(AxisError, match=r"mesh_axis: \{'fsdp'\}; the mesh of x has fsdp"):
+        xlayout.jax.all_gather(arrays(mesh(AUTO))[0], {"fsdp"})  # type: ignore[arg-type]
 
 
 def test_an_axis_that_is_not_there_is_refused() -> None:

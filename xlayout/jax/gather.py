@@ -80,7 +80,7 @@ def all_gather(
     if not names:
         raise AxisError(f"mesh_axis: {mesh_axis!r}; wanted at least one")
     for name in names:
-        if name not in kinds:
+        if name not in mesh.axis_names:
             there = ", ".join(map(str, kinds)) or "no axes"
             raise AxisError(f"mesh_axis: {name!r}; the mesh of x has {there}")
     found = {kinds[name] for name in names}
