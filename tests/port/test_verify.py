@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +15,10 @@ import pytest
 from tests.port.models import MODELS, edit_config, save_llama, save_tensors, tensors
 from xlayout import port
 from xlayout.errors import PortError
+from xlayout.port.checkpoint import open_checkpoint
 from xlayout.port.demo.weights import make_tiny
 from xlayout.port.move import Buffers
+from xlayout.port.verify import compare
 
 K = "model.layers.1.self_attn.k_proj.weight"
 
@@ -216,3 +220,23 @@ def test_both_sides_together_stay_within_the_bound(
         taken.clear()
         assert port.verify(*sides, max_ram=160_000).identical
         assert 140_000 < sum(taken) <= 160_000
+
+
+def test_no_name_is_looked_for_among_all_others(wide_llama: Path) -> None:
+    """A model of experts has tens of thousands of them."""
+    asked: list[str] = []
+
+    class Counted(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            asked.append(self)
+            return str.__eq__(self, other)
+
+    with open_checkpoint(wide_llama) as opened:
+        places: Any = [(Counted(name), place) for name, place in opened.places.items()]
+        one, other = (replace(opened, places=dict(each)) for each in (places, places[:-1]))
+        found = compare(one, other, max_ram=1 << 29, digests=False)
+    assert found.only_first == (places[-1][0],)
+    assert len(asked) < 3 * len(places)

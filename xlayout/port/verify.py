@@ -216,8 +216,8 @@ def compare(first: Checkpoint, second: Checkpoint, /, *, max_ram: int, digests: 
         first=str(first.source.path),
         second=str(second.source.path),
         tensors=tuple(found[name] for name in both),
-        only_first=tuple(name for name in first.places if name not in both),
-        only_second=tuple(name for name in second.places if name not in both),
+        only_first=tuple(name for name in first.places if name not in second.places),
+        only_second=tuple(name for name in second.places if name not in first.places),
     )
 
 
