@@ -7,11 +7,20 @@ import pickle
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tests.port.models import edit_config, refused, save_llama, save_tensors, tensors
+from tests.port.models import (
+    edit_config,
+    refused,
+    same_bytes,
+    save_llama,
+    save_tensors,
+    tensors,
+)
 from xlayout import port
-from xlayout.port import Dialect, Family, PortPlan
+from xlayout.errors import PortError
+from xlayout.port import Dialect, Family, PortPlan, Rule
 
 
 def renamed(name: str) -> str:
@@ -55,6 +64,29 @@ def test_a_dialect_for_maxtext_without_a_rope_is_refused(tmp_path: Path) -> None
     family = replace(llama, dialects={**llama.dialects, "maxtext": bare})
     text = r"family: 'llama' has a dialect for MaxText whose config is \{\}; wanted a rope_type"
     refused(source, tmp_path / "out", text, family=family)
+
+
+@pytest.mark.parametrize("layers", [0, 2])
+def test_experts_need_not_be_in_layers(tmp_path: Path, layers: int) -> None:
+    names = ["norm.w", *(["layers.{layer}.w"] if layers else [])]
+    others = tuple(Rule(name, name, "h w") for name in names)
+    apart = Rule("experts.{expert}.w", "experts.{expert}.w", "h w")
+    stacked = replace(apart, target="experts", pattern="h w -> expert h w")
+    dialects = {
+        "hf": Dialect("safetensors", (*others, apart)),
+        "dcp": Dialect("dcp", (*others, stacked)),
+    }
+    sizes = {"h": "3", "w": "2", "expert": "num_experts", **({"layer": "2"} if layers else {})}
+    family, source = Family("own", (), sizes, dialects), tmp_path / "source"
+    source.mkdir()
+    (source / "config.json").write_text('{"num_experts": 2}')
+    stored = ["norm.w", *(f"layers.{n}.w" for n in range(layers)), "experts.0.w", "experts.1.w"]
+    save_tensors(source, {name: np.full((3, 2), n) for n, name in enumerate(stored)})
+    port.run(source, tmp_path / "dcp", to="dcp", family=family)
+    port.run(tmp_path / "dcp", tmp_path / "hf", to="hf", family=family)
+    assert same_bytes(source, tmp_path / "hf")
+    with pytest.raises(PortError, match=r"layers of 1,000,001 experts; wanted at most 1,000,000"):
+        family.model_sizes({"num_experts": 1_000_001})
 
 
 @pytest.mark.parametrize("family", port.families(), ids=lambda family: family.name)

@@ -47,12 +47,11 @@ class Dialect:
     def places(self, sizes: Sizes, /, absent: Container[str] = ()) -> list[Place]:
         """Return where every canonical tensor of a model lives, except those that are absent."""
         present = [rule for rule in self.rules if rule.name not in absent]
-        once = [Place(rule) for rule in present if not rule.counted]
-        return once + [
+        return [
             Place(rule, layer, expert)
-            for layer in range(sizes.get("layer", 0))
+            for layer in (None, *range(sizes.get("layer", 0)))
             for rule in present
-            if rule.counted
+            if ("layer" in rule.counted) is (layer is not None)
             for expert in (range(sizes["expert"]) if "expert" in rule.counted else (None,))
         ]
 
@@ -140,9 +139,10 @@ class Family:
             if value > (most := _MOST_LAYERS if name == "layer" else _MOST):
                 raise PortError(f"config: {way} is {f'{value:,}':.80}; wanted at most {most:,}")
             found[name] = value
-        if found.get("layer", 1) * found.get("expert", 1) > _MOST_EXPERTS:
+        layers, experts = found.get("layer", 1), found.get("expert", 1)
+        if layers * experts > _MOST_EXPERTS:
             raise PortError(
-                f"config: {found['layer']:,} layers of {found['expert']:,} experts; wanted at most "
+                f"config: {layers:,} layers of {experts:,} experts; wanted at most "
                 f"{_MOST_EXPERTS:,} in all"
             )
         if (active := found.get("active", 0)) > (most := found.get("expert", active)):
