@@ -161,6 +161,16 @@ def test_a_rule_that_cannot_work_is_refused(target: str, pattern: str, text: str
         Rule(name, target, pattern)
 
 
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [("a", "b.{layer}"), ("a.{layer}", "b.{layer}.{expert}"), ("a.{head}", "b"), ("a", "{b")],
+)
+def test_braces_that_name_nothing_to_count_are_refused(name: str, target: str) -> None:
+    text = f"^{re.escape(target)}: of {name!r}; wanted braces for {{layer}} and {{expert}} only"
+    with pytest.raises(PatternError, match=text):
+        Rule(name, target, "h w")
+
+
 def test_a_part_that_does_not_lead_its_target_is_refused() -> None:
     part = Part(("h", "h"), 0)
     assert Rule("a.{layer}", "b", "h w -> layer h w", part=part).target_shape(

@@ -101,7 +101,8 @@ class Rule:
     Raises:
         PatternError: The pattern is more than axes and their factors, the two sides name different
             sizes, or the lead is not the first factor of an axis of the target, which for a part
-            must be the first axis.
+            must be the first axis; or a name has other braces, or the target counts what the
+            canonical name does not.
     """
 
     name: str
@@ -116,6 +117,14 @@ class Rule:
             raise PatternError(
                 f"{self.target}: {self.pattern!r}; wanted names of sizes, each once on a side, "
                 "such as '(heads dim) embed -> embed heads dim'"
+            )
+        uncounted = f"{self.name} {self.target}"
+        for what in self.counted:
+            uncounted = uncounted.replace(f"{{{what}}}", "")
+        if {*uncounted}.intersection("{}"):
+            raise PatternError(
+                f"{self.target}: of {self.name!r}; wanted braces for {{layer}} and {{expert}} only"
+                ", and in the target those of the canonical name"
             )
         names, there = sorted(sum(left, ())), sorted(sum(right, ()))
         for what in _COUNTED:
