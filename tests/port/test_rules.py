@@ -238,6 +238,16 @@ def test_a_family_says_where_every_size_is() -> None:
         Family("f", (), sizes, {"x": dialects["hf"]})
 
 
+@pytest.mark.parametrize("tied", [{"c": "a"}, {"a": "c"}, {"b.{layer}": "a"}], ids=str)
+def test_only_what_a_model_has_once_is_tied(tied: dict[str, str]) -> None:
+    rules = (Rule("a", "a", "h"), Rule("b.{layer}", "b.{layer}", "h"))
+    dialects = {"hf": Dialect("safetensors", rules)}
+    family = Family("f", (), {"h": "1", "layer": "2"}, dialects, tied=tied)
+    assert family.absent({}) == {}
+    with pytest.raises(PortError, match=r"^f: tied names \['(c|b.*)'\]; wanted some of \['a'\]$"):
+        family.absent({"tie_word_embeddings": True})
+
+
 def test_a_dialect_behind_a_prefix_has_it_on_all_names() -> None:
     dialect = Dialect("dcp", (Rule("a", "b", "h"),), ignored=("c",)).behind("model.")
     assert dialect == Dialect("dcp", (Rule("a", "model.b", "h"),), ignored=("model.c",))

@@ -157,12 +157,18 @@ class Family:
         Each is mapped to the one that is used in its place.
 
         Raises:
-            PortError: The config does not say whether the embeddings are tied.
+            PortError: `tie_word_embeddings` is neither true nor false; or it is true, and `tied`
+                names what is no tensor, or one of each layer or expert.
         """
         tied = config.get("tie_word_embeddings")
         if tied is not None and not isinstance(tied, bool):  # "false" would count as true
             raise PortError(f"config: tie_word_embeddings is {tied!r:.80}; wanted true or false")
-        return self.tied if tied else {}
+        if not tied:
+            return {}
+        once = [rule.name for rule in self.dialects["hf"].rules if not rule.counted]
+        if odd := {*self.tied, *self.tied.values()}.difference(once):
+            raise PortError(f"{self.name}: tied names {sorted(odd)}; wanted some of {once}")
+        return self.tied
 
 
 def _refuse_gaps(where: str, parts: list[Part | None]) -> None:
