@@ -66,6 +66,18 @@ def test_a_dialect_for_maxtext_without_a_rope_is_refused(tmp_path: Path) -> None
     refused(source, tmp_path / "out", text, family=family)
 
 
+def test_small_files_of_a_format_have_no_place_in_a_single_one(
+    wide_llama: Path, tmp_path: Path
+) -> None:
+    llama = port.families()[0]
+    hf = replace(llama.dialects["hf"], files={"note.txt": b"x"})
+    family = replace(llama, dialects={**llama.dialects, "hf": hf})
+    alone = port.run(wide_llama, tmp_path / "x.safetensors", to="hf", family=family).plan
+    assert (alone.extras, alone.unplaced[-1]) == ({}, "note.txt")
+    assert port.run(wide_llama, tmp_path / "x", to="hf", family=family).plan.unplaced == ()
+    assert (tmp_path / "x" / "note.txt").read_bytes() == b"x"
+
+
 @pytest.mark.parametrize("layers", [0, 2])
 def test_experts_need_not_be_in_layers(tmp_path: Path, layers: int) -> None:
     names = ["norm.w", *(["layers.{layer}.w"] if layers else [])]
