@@ -22,6 +22,8 @@ LINEAR = {"rope_type": "linear", "rope_theta": 10_000.0}
     [
         ({"rms_norm_eps": 10**400}, f"rms_norm_eps is 1{79 * '0'}; wanted a number from 0 on"),
         ({"rope_parameters": {"rope_theta": 10**400}}, f"rope_theta is 1{79 * '0'}; {POSITIVE}"),
+        ({"rope_parameters": {"rope_theta": 0}}, f"rope_theta is 0; {POSITIVE}"),
+        ({"rope_parameters": {}, "rope_theta": False}, f"rope_theta is False; {POSITIVE}"),
         ({"rope_parameters": {**LINEAR, "factor": "8"}}, f"rope factor is '8'; {POSITIVE}"),
         ({"rope_parameters": {**LINEAR, "factor": -8}}, f"rope factor is -8; {POSITIVE}"),
         ({"rope_parameters": {**LINEAR, "factor": True}}, f"rope factor is True; {POSITIVE}"),

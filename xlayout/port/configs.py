@@ -136,7 +136,8 @@ def _rope(said: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
             f"config: a rope for each of {layers!r:.200}; wanted one for all kinds of layers"
         )
     kind = found.pop("rope_type", found.pop("type", "default"))
-    theta = found.pop("rope_theta", None) or config.get("rope_theta") or 10_000.0
+    ways = (found.pop("rope_theta", None), config.get("rope_theta"), 10_000.0)
+    theta = next(way for way in ways if way is not None)
     if not (_is_number(theta) and theta > 0):
         raise PortError(f"config: rope_theta is {theta!r:.80}; wanted a positive number")
     return {"rope_type": kind, "rope_theta": theta, **found}
