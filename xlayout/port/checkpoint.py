@@ -11,7 +11,7 @@ from typing import Any
 from xlayout.errors import PortError, about
 from xlayout.port.account import account
 from xlayout.port.configs import plain_config, section
-from xlayout.port.families import find_family
+from xlayout.port.families import family_of, find_family
 from xlayout.port.family import Dialect, Family
 from xlayout.port.fold import fold
 from xlayout.port.foreign import foreign
@@ -100,7 +100,7 @@ def open_checkpoint(
         OSError: The system failed. If it is because too many files are open, even in the context,
             the error says how many may be.
     """
-    named = None if family is None else find_family(family, {})
+    named = None if family is None else find_family(family)
     with limited(), open_source(path) as opened:
         source, wrappers = unwrapped(opened)
         refuse_part(source)
@@ -113,7 +113,7 @@ def open_checkpoint(
                 "beside the weights" + "".join(f"; it holds {k}" for k in foreign(source.tensors))
             )
         with about(str(path), PortError):
-            found = named or find_family(None, said)
+            found = named or family_of(said)
         dialect, rules = spoken(found, source, said)
         whole = with_rope_scaling(source, with_metadata(source, said))
         with about(str(path), PortError):

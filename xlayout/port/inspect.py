@@ -86,7 +86,7 @@ def inspect(path: str | PathLike[str], *, family: str | Family | None = None) ->
     'family llama, gguf: every tensor accounted for'
     """
     if family is not None:
-        find_family(family, {})  # what is asked for in vain is no verdict on the checkpoint
+        find_family(family)  # what is asked for in vain is no verdict on the checkpoint
     try:
         with open_checkpoint(path, family=family) as checkpoint:
             verdict = (

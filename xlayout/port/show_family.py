@@ -35,7 +35,7 @@ def rules_table(name: str, dialect: str, /) -> Table:
     Raises:
         PortError: There is no such family or dialect.
     """
-    family = find_family(name, {})
+    family = find_family(name)
     if dialect not in family.dialects:
         raise _unknown(dialect, family.dialects)
     rows = tuple(

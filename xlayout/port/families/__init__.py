@@ -11,7 +11,7 @@ from xlayout.port.families.mistral import MISTRAL, MIXTRAL
 from xlayout.port.families.qwen import QWEN2, QWEN3, QWEN3_MOE
 from xlayout.port.family import Family
 
-__all__ = ["FAMILIES", "families", "find_family"]
+__all__ = ["FAMILIES", "families", "family_of", "find_family"]
 
 FAMILIES: Mapping[str, Family] = {
     family.name: family for family in (LLAMA, MISTRAL, MIXTRAL, QWEN2, QWEN3, QWEN3_MOE)
@@ -27,21 +27,28 @@ def families() -> tuple[Family, ...]:
     return tuple(FAMILIES.values())
 
 
-def find_family(name: str | Family | None, config: Mapping[str, Any], /) -> Family:
-    """Return the family that is given or named, or else the one of the config's architecture.
+def find_family(name: str | Family, /) -> Family:
+    """Return the family that is given or named.
 
     Raises:
-        PortError: There is no such family, or the config does not say which one it is.
+        PortError: There is no such family.
         TypeError: It is neither a family nor a name.
     """
     if isinstance(name, Family):
         return name
-    if name is not None:
-        given: Any = name  # callers may pass any type
-        if not isinstance(given, str) or given not in FAMILIES:
-            error = PortError if isinstance(given, str) else TypeError
-            raise error(f"family: {given!r:.80}; known: {', '.join(FAMILIES)}; or give a Family")
-        return FAMILIES[given]
+    given: Any = name  # callers may pass any type
+    if not isinstance(given, str) or given not in FAMILIES:
+        error = PortError if isinstance(given, str) else TypeError
+        raise error(f"family: {given!r:.80}; known: {', '.join(FAMILIES)}; or give a Family")
+    return FAMILIES[given]
+
+
+def family_of(config: Mapping[str, Any], /) -> Family:
+    """Return the family of a config's architecture.
+
+    Raises:
+        PortError: The config does not say which one it is.
+    """
     named = config.get("architectures")
     named = [str(name) for name in named] if isinstance(named, list) else []
     for family in FAMILIES.values():
