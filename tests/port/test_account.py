@@ -35,7 +35,7 @@ def test_a_name_may_be_a_number_too_long_for_python() -> None:
     long = f"x.{'1' * 5000}.y"
     there = {long: TensorSpec("int8", (0,))}
     with pytest.raises(PortError, match=r"unexpected \(1\): x\.1"):
-        account(there, LLAMA.dialects["hf"], SIZES, absent=frozenset(), where="here")
+        account(there, LLAMA.dialects["hf"], LLAMA, SIZES, absent=(), where="here")
     assert sorted([long, "x.2.y"], key=natural_key) == ["x.2.y", long]
 
 
@@ -50,7 +50,7 @@ def test_only_what_is_shown_gets_a_hint(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(difflib, "get_close_matches", count)
     there = {f"model.norm.weigh{'x' * n}": TensorSpec("int8", (1,)) for n in range(100)}
     with pytest.raises(PortError, match=r"unexpected \(100\): .*; and 88 more") as error:
-        account(there, LLAMA.dialects["hf"], SIZES, absent=frozenset(), where="here")
+        account(there, LLAMA.dialects["hf"], LLAMA, SIZES, absent=(), where="here")
     assert str(error.value).count("did you mean model.norm.weight?") == len(asked) == 12
 
 
@@ -70,7 +70,7 @@ def test_a_hint_is_looked_for_among_few(monkeypatch: pytest.MonkeyPatch) -> None
         for expert in range(100)
     }
     with pytest.raises(PortError, match=r"unexpected \(800\)") as error:
-        account(there, QWEN3_MOE.dialects["hf"], sizes, absent=frozenset(), where="here")
+        account(there, QWEN3_MOE.dialects["hf"], QWEN3_MOE, sizes, absent=(), where="here")
     experts = "model.layers.7.mlp.experts.99.gate_prj.weight (did you mean "
     assert f"{experts}{experts.replace('prj', 'proj')[:-15]}?)" in str(error.value)
     assert max(looked) < 30
@@ -87,13 +87,13 @@ def test_only_so_many_shapes_are_told_and_a_missing_axis_is_one() -> None:
     there = {norm.format(n): TensorSpec("int8", (65 + n,)) for n in range(14)}
     there["model.embed_tokens.weight"] = TensorSpec("int8", (96,))
     with pytest.raises(PortError, match=r"and 3 more shapes$") as error:
-        account(there, LLAMA.dialects["hf"], sizes, absent=frozenset(), where="here")
+        account(there, LLAMA.dialects["hf"], LLAMA, sizes, absent=(), where="here")
     assert "embed_tokens.weight: shape (96,); wanted (96, 64) = (vocab)" in str(error.value)
     assert str(error.value).count("wanted (64,) = (embed), by the config") == 11
     for n in (11, 12, 13):
         del there[norm.format(n)]
     with pytest.raises(PortError, match=r"shape \(75,\); [^\n]*, by the config$"):
-        account(there, LLAMA.dialects["hf"], sizes, absent=frozenset(), where="here")
+        account(there, LLAMA.dialects["hf"], LLAMA, sizes, absent=(), where="here")
 
 
 def test_as_many_names_as_are_shown_leave_none_to_count() -> None:
@@ -112,7 +112,7 @@ def complete(sizes: dict[str, int], **more: tuple[int, ...]) -> dict[str, Tensor
 def told(there: dict[str, TensorSpec]) -> str:
     """What is told to be wrong with it."""
     with pytest.raises(PortError, match=r"^here: the tensors are not what the rules say:") as error:
-        account(there, LLAMA.dialects["hf"], SIZES, absent=frozenset(), where="here")
+        account(there, LLAMA.dialects["hf"], LLAMA, SIZES, absent=(), where="here")
     return str(error.value).partition("\n  ")[2]
 
 
@@ -140,13 +140,13 @@ def test_what_is_missing_and_no_head_is_only_named() -> None:
     there = complete(SIZES)
     del there["model.norm.weight"]
     with pytest.raises(PortError, match=r"missing \(1\): model\.norm\.weight$"):
-        account(there, LLAMA.dialects["hf"], SIZES, absent=(), tied=LLAMA.tied, where="here")
+        account(there, LLAMA.dialects["hf"], LLAMA, SIZES, absent=(), where="here")
 
 
 def test_what_is_ignored_is_not_called_unported() -> None:
     dialect = replace(LLAMA.dialects["hf"], ignored=("x.*",), other=("x.y", "z"))
     there = complete(SIZES, **{"x.y": (), "z": ()})
-    _, ignored, others = account(there, dialect, SIZES, absent=frozenset(), where="here")
+    _, ignored, others = account(there, dialect, LLAMA, SIZES, absent=(), where="here")
     assert (ignored, others) == (("x.y",), ("z",))
 
 

@@ -18,7 +18,7 @@ from xlayout.port.places import Place
 from xlayout.port.rules import Sizes
 
 if TYPE_CHECKING:
-    from xlayout.port.family import Dialect
+    from xlayout.port.family import Dialect, Family
     from xlayout.port.formats import TensorSpec
 
 __all__ = ["account"]
@@ -29,25 +29,23 @@ _SHOWN = 12
 def account(
     there: Mapping[str, TensorSpec],
     dialect: Dialect,
+    family: Family,
     sizes: Sizes,
     /,
     *,
     absent: Container[str],
     doubles: Container[str] = (),
-    tied: Container[str] = (),
-    kin: Mapping[str, Dialect] | None = None,
     where: str,
 ) -> tuple[list[Place], tuple[str, ...], tuple[str, ...]]:
     """Return every canonical tensor's place, the ignored names, and names that are not weights.
 
     Args:
         there: The checkpoint's tensors.
-        dialect: The rules the names should follow.
+        dialect: The rules the names should follow: one of the family's, or one behind a prefix.
+        family: The family, for hints.
         sizes: The model's sizes.
-        absent: Canonical tensors that this model does not have.
+        absent: Canonical tensors that this model does not have, because its embeddings are tied.
         doubles: Tensors that repeat another one under a second name.
-        tied: Canonical tensors that a model with tied embeddings does not have.
-        kin: The family's dialects of the same format, for hints.
         where: The checkpoint, for the message.
 
     Raises:
@@ -62,13 +60,16 @@ def account(
     missing = [name for name in expected if name not in there]
     known = expected.keys() | ignored.keys() | others.keys()
     unexpected = [name for name in there if name not in known]
+    heads = {rule.target for rule in dialect.rules if rule.name in family.tied}
     problems = []
     if missing:
-        problems.append(_missing(missing, dialect, tied))
+        tie = "or tie_word_embeddings: true in the config"
+        hints = [f"{name} ({tie})" if name in heads else name for name in fold(missing)]
+        problems.append(f"missing ({len(missing)}): {_listed(hints)}")
     if unexpected:
         kinds = _one_each(unexpected)
+        kin = {key: d for key, d in family.dialects.items() if d.format == dialect.format}
         hints = _hints(kinds[:_SHOWN], expected, missing, sizes, kin)
-        heads = {rule.target for rule in dialect.rules if rule.name in absent}
         doubled = "tie_word_embeddings is true, and it is not the embedding once more"
         shown = [
             f"{name} ({doubled})" if name in heads else hint
@@ -82,15 +83,6 @@ def account(
             "\n  ".join([f"{where}: the tensors are not what the rules say:", *problems])
         )
     return places, tuple(ignored), tuple(others)
-
-
-def _missing(names: Sequence[str], dialect: Dialect, tied: Container[str]) -> str:
-    heads = {rule.target for rule in dialect.rules if rule.name in tied}
-    hints = [
-        f"{name} (or tie_word_embeddings: true in the config)" if name in heads else name
-        for name in fold(names)
-    ]
-    return f"missing ({len(names)}): {_listed(hints)}"
 
 
 def _misshapen(
@@ -150,7 +142,7 @@ def _hints(
     expected: Iterable[str],
     missing: Sequence[str],
     sizes: Sizes,
-    kin: Mapping[str, Dialect] | None,
+    kin: Mapping[str, Dialect],
 ) -> list[str]:
     """Return unexpected names, each with what may be wrong with it."""
     wanted = missing or list(expected)
@@ -161,7 +153,7 @@ def _hints(
         alike.setdefault(general(name)[1], []).append(name)
     spoken = {
         general(rule.target.format(layer=0, expert=0))[0]: key
-        for key, dialect in (kin or {}).items()
+        for key, dialect in kin.items()
         for rule in dialect.rules
     }
     hints = []

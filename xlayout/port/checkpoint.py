@@ -124,11 +124,10 @@ def open_checkpoint(
         places, ignored, others = account(
             source.tensors,
             rules,
+            found,
             sizes,
             absent=absent,
             doubles=doubles,
-            tied=found.tied,
-            kin={key: d for key, d in found.dialects.items() if d.format == rules.format},
             where=str(path),
         )
         yield Checkpoint(
