@@ -78,6 +78,23 @@ def test_small_files_of_a_format_have_no_place_in_a_single_one(
     assert (tmp_path / "x" / "note.txt").read_bytes() == b"x"
 
 
+@pytest.mark.parametrize(
+    ("names", "heading"),
+    [(("/a/b", "c"), "from"), (("m//x", "m//y"), "from m//…"), (("m/ab/x", "m/ac/x"), "from m/…")],
+)
+def test_the_heading_has_the_folders_that_names_share(
+    tmp_path: Path, names: tuple[str, str], heading: str
+) -> None:
+    rules = tuple(Rule(name, name, "h") for name in names)
+    family = Family("own", (), {"h": "3"}, {"hf": Dialect("safetensors", rules)})
+    (tmp_path / "config.json").write_text('{"h": 3}')
+    save_tensors(tmp_path, {name: np.zeros(3) for name in names})
+    shown = str(port.plan(tmp_path, tmp_path / "out", to="hf", family=family)).splitlines()
+    assert shown[1].startswith(f"{heading}  ")
+    cut = heading.removeprefix("from").strip().removesuffix("…")
+    assert [line.split()[0] for line in shown[3:5]] == [name.removeprefix(cut) for name in names]
+
+
 @pytest.mark.parametrize("layers", [0, 2])
 def test_experts_need_not_be_in_layers(tmp_path: Path, layers: int) -> None:
     names = ["norm.w", *(["layers.{layer}.w"] if layers else [])]

@@ -44,8 +44,8 @@ def plan_table(plan: PortPlan, /) -> Table:
 
 def _prefix(names: Iterable[str]) -> str:
     """Return the folders that all names share, which the heading gives once."""
-    shared = os.path.commonpath([name.rpartition("/")[0] for name in names])
-    return shared + "/" if shared else ""
+    shared = os.path.commonprefix(list(names))  # noqa: RUF071 -- the next line ends it at a "/"
+    return shared[: shared.rfind("/") + 1]
 
 
 def _row(moves: Sequence[Move], cuts: tuple[str, str]) -> tuple[str, ...]:
