@@ -81,6 +81,11 @@ def test_a_name_may_have_more_numbers_than_python_calls() -> None:
     assert fold([long, long.replace("x.1", "x.2")]) == [f"x.{{1..2}}{long[3:]}"]
 
 
+def test_names_whose_numbers_are_written_otherwise_stay_apart() -> None:
+    names = ["x.1.y", "x.01.y", "x.\N{ARABIC-INDIC DIGIT ONE}.y", "x.2.y", "x.0.y"]
+    assert fold(names) == ["x.{0..2}.y", *names[1:3]]
+
+
 def test_only_so_many_shapes_are_told_and_a_missing_axis_is_one() -> None:
     sizes = {**SIZES, "layer": 14}
     norm = "model.layers.{}.input_layernorm.weight"

@@ -9,7 +9,8 @@ from itertools import chain, zip_longest
 __all__ = ["fold", "fold_counted", "general"]
 
 _COUNTED = 8  # numbers in a name; a layer and an expert are two
-_NUMBER = re.compile(r"(?<=layers_)\d{1,9}(?=/)|(?<=\.)\d{1,9}(?=\.)")  # no model has more
+_DIGITS = "(?:0|[1-9][0-9]{0,8})"  # no model has more; other digits would not come back from an int
+_NUMBER = re.compile(rf"(?<=layers_){_DIGITS}(?=/)|(?<=\.){_DIGITS}(?=\.)")
 
 
 def fold(names: Iterable[str], /) -> list[str]:
