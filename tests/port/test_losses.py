@@ -6,6 +6,7 @@ Exactness is decided by the dtypes where they settle it, otherwise by the actual
 from __future__ import annotations
 
 import re
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -249,3 +250,29 @@ def test_a_few_of_many_are_not_none(own_llama: Path, tmp_path: Path) -> None:
     refused(own_llama, tmp_path / "out", text, to="hf", dtype="float16")
     plan = port.plan(own_llama, tmp_path / "out", to="hf", dtype="float16", exact=False)
     assert "under 0.1 %" in str(plan)
+
+
+def test_a_sample_takes_no_more_memory_than_was_allowed(tmp_path: Path) -> None:
+    rule = port.Rule("a", "a", "h w")
+    dialects = {"hf": port.Dialect("safetensors", (rule,))}
+    family = port.Family("own", (), {"h": "2048", "w": "1024"}, dialects)
+    (tmp_path / "config.json").write_text('{"dtype": "float32"}')
+    values = np.random.default_rng(0).normal(size=(2048, 1024)).astype(np.float32)
+    values[1023, 3] = 1e6  # the sample's last row, at the end of a piece
+    save_tensors(tmp_path, {"a": values})
+
+    def planned(max_ram: int) -> port.PortPlan:
+        options = {"family": family, "dtype": "float16", "exact": False, "max_ram": max_ram}
+        return port.plan(tmp_path, tmp_path / "out", to="hf", **options)  # type: ignore[arg-type]
+
+    roomy, _ = planned(1 << 29), planned(1 << 20)  # which has loaded what it needs
+    tracemalloc.start()
+    try:
+        tight = planned(1 << 20)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    (loss,) = roomy.losses
+    assert (loss.sampled, loss.overflowed) == (1 << 20, 1)
+    assert tight.losses == roomy.losses
+    assert peak < 2 << 20

@@ -10,6 +10,7 @@ from xlayout.errors import PortError
 from xlayout.port.change import Change, exact_dtype, roomy_dtype
 from xlayout.port.formats import numpy_dtype
 from xlayout.port.formats.base import require
+from xlayout.port.move import Buffers
 from xlayout.port.regions import gather
 from xlayout.port.rules import Power
 from xlayout.port.units import show_share
@@ -61,9 +62,10 @@ class Loss:
 def measure(source: Source, moves: Sequence[Move], /) -> list[Loss]:
     """Return the loss for each rule and each of its changes that the dtypes do not prove exact.
 
-    A rule has several changes if its layers differ in dtype.
+    A rule has several changes if its layers differ in dtype. A sample is examined in pieces as long
+    as the move's tiles, which fit in memory.
     """
-    np = require("numpy")
+    require("numpy")  # here, before a run writes anything
     losses: dict[tuple[str, Change], Loss] = {}
     for move in moves:
         rule, change = move.source.rule, move.change
@@ -71,11 +73,17 @@ def measure(source: Source, moves: Sequence[Move], /) -> list[Loss]:
             continue
         per_lead = move.layout(1).size
         leads = min(move.sizes[rule.lead], max(1, _SAMPLE // per_lead))
-        sample = np.empty(move.layout(leads).size, numpy_dtype(change.source))
-        x = gather(source, move.source.tensor, move.source.regions(move.sizes, 0, leads), sample)
-        y = change.apply(x, np.empty(x.shape, numpy_dtype(change.target)))
-        lost, overflowed = change.losses(x, y), change.overflows(x, y)
-        loss = Loss(rule.target, change, move.power, lost, x.size, overflowed)
+        buffers, (behind, *_) = Buffers(move.need), move.buffers(move.lead)
+        lost = overflowed = 0
+        for start in range(0, leads, move.lead):
+            stop = min(start + move.lead, leads)
+            x = buffers.carve(0, numpy_dtype(change.source), ((stop - start) * per_lead,))
+            gather(source, move.source.tensor, move.source.regions(move.sizes, start, stop), x)
+            y = change.apply(x, buffers.carve(behind, numpy_dtype(change.target), x.shape))
+            lost += change.losses(x, y)
+            overflowed += change.overflows(x, y)
+        sampled = leads * per_lead
+        loss = Loss(rule.target, change, move.power, lost, sampled, overflowed)
         losses[rule.name, change] = loss
     return list(losses.values())
 
