@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -78,15 +77,6 @@ def test_a_refusal_is_a_message_and_no_traceback(
         assert text in result.stderr
         assert "Traceback" not in result.output
     assert list(tmp_path.iterdir()) == []
-
-
-def test_porting_twice_into_one_place_is_refused(wide_llama: Path, tmp_path: Path) -> None:
-    assert xlayout("port", wide_llama, tmp_path / "out", "--to", "hf").exit_code == 0
-    kept = shutil.copytree(tmp_path / "out", tmp_path / "kept")
-    again = xlayout("port", wide_llama, tmp_path / "out", "--to", "hf")
-    assert again.exit_code == 1
-    assert "error: " in again.stderr
-    assert same_bytes(tmp_path / "out", Path(kept))
 
 
 def test_a_plan_for_a_place_that_is_taken_is_shown_and_is_no_success(

@@ -105,14 +105,6 @@ def test_it_is_inspected_and_compared_like_any_other(wide_llama: Path, tmp_path:
     assert port.diff(wide_llama, tmp_path / "dcp").lines == ()
 
 
-def test_the_tokenizer_goes_along(own_llama: Path, tmp_path: Path) -> None:
-    (own_llama / "tokenizer.json").write_text("{}")
-    report = port.run(own_llama, tmp_path / "dcp", to="dcp")
-    assert "tokenizer.json" in report.companions
-    port.run(tmp_path / "dcp", tmp_path / "hf", to="hf")
-    assert (tmp_path / "hf" / "tokenizer.json").read_text() == "{}"
-
-
 def test_a_name_of_a_safetensors_file_is_refused(wide_llama: Path, tmp_path: Path) -> None:
     with pytest.raises(PortError, match="to='dcp' writes a directory; wanted a name that does not"):
         port.plan(wide_llama, tmp_path / "x.safetensors", to="dcp")

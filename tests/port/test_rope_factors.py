@@ -99,8 +99,6 @@ ODD = {
     "no end": lambda: np.full(DIM // 2, np.inf, np.float32),
     "no number": lambda: np.full(DIM // 2, np.nan, np.float32),
     "one factor": lambda: np.ones(1, np.float32) * 2,
-    "all zero": lambda: np.zeros(DIM // 2, np.float32),
-    "all infinite": lambda: np.full(DIM // 2, np.inf, np.float32),
 }
 
 

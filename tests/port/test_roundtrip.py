@@ -82,15 +82,6 @@ def test_tensor_data_never_takes_more_memory_than_was_allowed(tmp_path: Path) ->
     assert peak < budget + (3 << 20)
 
 
-def test_tokenizer_files_come_along(own_llama: Path, tmp_path: Path) -> None:
-    (own_llama / "tokenizer.json").write_text("{}")
-    (own_llama / "notes.txt").write_text("not part of a model")
-    report = port.run(own_llama, tmp_path / "out", to="maxtext")
-    assert report.companions == ("generation_config.json", "tokenizer.json")
-    assert (tmp_path / "out" / "tokenizer.json").read_text() == "{}"
-    assert not (tmp_path / "out" / "notes.txt").exists()
-
-
 def test_a_single_file_is_a_target_too(wide_llama: Path, tmp_path: Path) -> None:
     report = port.run(wide_llama, tmp_path / "model.safetensors", to="hf")
     assert report.comparison is not None
