@@ -12,6 +12,8 @@ from tests.port.models import LLAMA3_ROPE, edit_config, refused
 from xlayout import port
 from xlayout.errors import PortError
 from xlayout.port.configs import plain_config, with_maxtext
+from xlayout.port.families import FAMILIES
+from xlayout.port.families.llama import LLAMA
 
 POSITIVE = "wanted a positive number"
 LINEAR = {"rope_type": "linear", "rope_theta": 10_000.0}
@@ -64,7 +66,7 @@ def test_a_number_is_taken_whole_or_not(own_llama: Path, tmp_path: Path) -> None
 def test_what_a_config_leaves_out_is_as_transformers_has_it(
     name: str, epsilon: float, base: float
 ) -> None:
-    family = next(family for family in port.families() if family.name == name)
+    family = FAMILIES[name]
     config = {"norm_topk_prob": True} if name == "qwen3-moe" else {}
     made = with_maxtext(config, {}, family, {"rope_type": "default"}, origin={})["maxtext"]
     assert made["normalization_layer_epsilon"] == epsilon
@@ -72,9 +74,8 @@ def test_what_a_config_leaves_out_is_as_transformers_has_it(
 
 
 def test_maxtext_is_told_what_its_own_defaults_would_get_wrong() -> None:
-    (llama, *_) = port.families()
-    sizes = llama.model_sizes(CONFIG)
-    made = with_maxtext({}, sizes, llama, {"rope_type": "llama3.1"}, origin={})["maxtext"]
+    sizes = LLAMA.model_sizes(CONFIG)
+    made = with_maxtext({}, sizes, LLAMA, {"rope_type": "llama3.1"}, origin={})["maxtext"]
     wanted = {
         "base_emb_dim": 5,
         "base_num_query_heads": 6,
@@ -105,7 +106,7 @@ def test_maxtext_is_told_what_its_own_defaults_would_get_wrong() -> None:
 def test_maxtext_is_told_of_what_a_layer_is_made(
     name: str, block: str, biased: bool | None, normed: bool | None
 ) -> None:
-    family = next(family for family in port.families() if family.name == name)
+    family = FAMILIES[name]
     config = {"norm_topk_prob": True, "sliding_window": None}
     made = with_maxtext(config, {}, family, {"rope_type": "default"}, origin={})["maxtext"]
     assert made["decoder_block"] == block
@@ -117,7 +118,7 @@ def test_maxtext_is_told_of_what_a_layer_is_made(
 @pytest.mark.parametrize("switch", [{}, {"use_sliding_window": False}], ids=["silent", "off"])
 def test_a_window_that_is_not_switched_on_is_none(name: str, switch: dict[str, bool]) -> None:
     """As in the configs of the models that Qwen publishes."""
-    family = next(family for family in port.families() if family.name == name)
+    family = FAMILIES[name]
     config = {"norm_topk_prob": True, "sliding_window": 4096, "max_position_embeddings": 32768}
     choices = {"rope_type": "default"}
     made = with_maxtext({**config, **switch}, {}, family, choices, origin={})
@@ -130,13 +131,13 @@ def test_a_window_that_is_not_switched_on_is_none(name: str, switch: dict[str, b
     "key", [key for key in LLAMA3_ROPE if key not in ("rope_type", "rope_theta")]
 )
 def test_maxtext_scales_by_its_own_numbers_only(key: str) -> None:
-    (llama, *_), choices = port.families(), {"rope_type": "llama3.1"}
+    choices = {"rope_type": "llama3.1"}
     for given in (LLAMA3_ROPE, {**LLAMA3_ROPE, "rope_theta": 5e5}):
-        made = with_maxtext({"rope_parameters": given}, {}, llama, choices, origin={})
+        made = with_maxtext({"rope_parameters": given}, {}, LLAMA, choices, origin={})
         assert made["maxtext"]["rope_use_scale"]
     other = {**LLAMA3_ROPE, key: 2 * LLAMA3_ROPE[key]}
     with pytest.raises(PortError, match=f"'{key}': {other[key]}.*; MaxText scales by .* only"):
-        with_maxtext({"rope_parameters": other}, {}, llama, choices, origin={})
+        with_maxtext({"rope_parameters": other}, {}, LLAMA, choices, origin={})
 
 
 @pytest.mark.parametrize("family", port.families(), ids=lambda family: family.name)

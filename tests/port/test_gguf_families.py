@@ -12,7 +12,7 @@ import pytest
 
 from tests.port.models import refused, same_bytes, tensors
 from xlayout import port
-from xlayout.port.family import Family
+from xlayout.port.families import FAMILIES
 
 SIZES = {
     "block_count": 2,
@@ -32,10 +32,6 @@ KINDS: dict[str, tuple[str, str, dict[str, int]]] = {  # by GGUF's name
     "qwen3moe": ("qwen3-moe", "Qwen3Moe", OF_EXPERTS),
     "llama": ("mixtral", "Mixtral", {"expert_count": 4, "expert_used_count": 2}),
 }
-
-
-def named(name: str) -> Family:
-    return next(family for family in port.families() if family.name == name)
 
 
 def save_gguf(path: Path, arch: str, /, **more: Any) -> Path:
@@ -61,7 +57,7 @@ def save_gguf(path: Path, arch: str, /, **more: Any) -> Path:
         "expert": said.get("expert_count", 1),
     }
     random = np.random.default_rng(0)
-    places = named(family).dialects["gguf"].places(sizes)
+    places = FAMILIES[family].dialects["gguf"].places(sizes)
     for name, place in {place.tensor: place for place in places}.items():
         shape = place.rule.target_shape(sizes)
         values = random.normal(1.0 if "norm" in name else 0.0, 0.2, shape)
@@ -79,7 +75,7 @@ def test_the_names_are_those_of_ggufs_own_table(arch: str) -> None:
     table = gguf.get_tensor_name_map(
         next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == arch), 8
     )
-    for rule in named(family).dialects["gguf"].rules:
+    for rule in FAMILIES[family].dialects["gguf"].rules:
         name = rule.name.replace("{layer}", "7").replace(".{expert}", "")
         found = table.get_name(name, try_suffixes=(".weight", ".bias"))
         assert found == rule.target.replace("{layer}", "7")
@@ -145,22 +141,6 @@ def test_a_base_that_the_file_leaves_out_is_llama_cpps(
     assert config.rope_parameters["rope_theta"] == 10_000.0
     tree = port.plan(source, tmp_path / "out", to="maxtext").config["maxtext"]
     assert tree["rope_max_timescale"] == 10_000.0
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "text"),
-    [
-        ("expert_gating_func", 2, r"expert_gating_func: 2; wanted 0 or 1, because only that"),
-        ("expert_shared_count", 1, r"expert_shared_count: 1; wanted 0, because only that"),
-        ("expert_weights_scale", 2.5, r"expert_weights_scale: 2.5; wanted 0.0 or 1.0"),
-        ("leading_dense_block_count", 1, r"leading_dense_block_count: 1; wanted 0, because"),
-    ],
-)
-def test_experts_of_another_kind_are_refused(
-    tmp_path: Path, key: str, value: float, text: str
-) -> None:
-    source = save_gguf(tmp_path / "tiny.gguf", "qwen3moe", **{key: value})
-    refused(source, tmp_path / "out", text)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from xlayout import Mesh, Sharding, port, tp
 from xlayout.errors import PortError
 from xlayout.port.demo.weights import make_tiny
+from xlayout.port.families import FAMILIES
 from xlayout.port.formats import open_source
 from xlayout.port.places import Place
 from xlayout.port.ranks import Held, held_by, shares_of
@@ -29,12 +30,8 @@ SIZES = {
 }  # fmt: skip
 
 
-def family(name: str) -> port.Family:
-    return next(family for family in port.families() if family.name == name)
-
-
 def places_of(name: str, dialect: str) -> list[Place]:
-    return family(name).dialects[dialect].places(SIZES)
+    return FAMILIES[name].dialects[dialect].places(SIZES)
 
 
 def at(box: Any) -> tuple[slice, ...]:
