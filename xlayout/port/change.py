@@ -93,9 +93,9 @@ class Change:
                 given, made = x.reshape(-1), out.reshape(-1)
                 for start in range(0, made.size, _CHUNK):
                     part = slice(start, start + _CHUNK)
-                    made[part] = _rounded_to_odd(given[part] * self._work())
+                    made[part] = _rounded_to_odd(given[part] * self._multiplier)
             else:
-                np.multiply(x, self._work(), out=out, casting="unsafe")
+                np.multiply(x, self._multiplier, out=out, casting="unsafe")
         return out
 
     def losses(self, x: Array, y: Array, /) -> int:
@@ -135,8 +135,9 @@ class Change:
                 for part in parts
             )
 
-    def _work(self) -> Any:
-        """Return the factor in the dtype in which the product is computed."""
+    @property
+    def _multiplier(self) -> Any:
+        """The factor, in the dtype in which the product is computed."""
         import numpy as np
 
         wide = "float64" in (self.source, self.target)

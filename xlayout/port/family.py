@@ -40,7 +40,7 @@ class Dialect:
     files: Mapping[str, bytes] = field(default_factory=dict)
 
     def behind(self, prefix: str, /) -> Dialect:
-        """Return the same dialect with a prefix on all names."""
+        """Return the same dialect with a prefix on all names of the model, but not on `other`."""
         rules = tuple(replace(rule, target=prefix + rule.target) for rule in self.rules)
         return replace(self, rules=rules, ignored=tuple(prefix + name for name in self.ignored))
 

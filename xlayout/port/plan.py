@@ -116,7 +116,9 @@ def plan_open(
     refuse_dtype(dtype)
     moves = _moves(checkpoint, dialect, dtype, exact)
     places = [move.target for move in moves]
-    jax, boxed = dialect.format == "maxtext", mesh is not None or dialect.format == "dcp"
+    jax = dialect.format == "maxtext"
+    # A DCP is stored in boxes also for a single rank: each layer or expert of a stack is one.
+    boxed = mesh is not None or dialect.format == "dcp"
     held = held_by(mesh, places, checkpoint.sizes, jax=jax) if boxed else {}
     moves = fit_port(moves, max_ram)
     # Measuring reads data, in chunks that are known to fit by now.

@@ -128,8 +128,8 @@ class Rule:
             )
         names, there = sorted(sum(left, ())), sorted(sum(right, ()))
         for what in _COUNTED:
-            stacked = what in self.stacked
-            if stacked is not ((what,) in right and (what not in names)):
+            # A router has `expert` on both sides: there it is a size, and nothing is stacked.
+            if (what in self.stacked) is not ((what,) in right and what not in names):
                 raise PatternError(
                     f"{self.target}: {self.pattern!r}; wanted `{what}` among the target's axes "
                     f"where its name has no {{{what}}}, and only there"

