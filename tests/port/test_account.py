@@ -155,6 +155,14 @@ def test_what_is_ignored_is_not_called_unported() -> None:
     assert (ignored, others) == (("x.y",), ("z",))
 
 
+def test_a_weight_is_neither_ignored_nor_unported_whatever_else_is() -> None:
+    for more in ({"ignored": ("*",)}, {"other": ("*",)}):
+        dialect = replace(LLAMA.dialects["hf"], **more)
+        there = complete(SIZES, x=())
+        _, *both = account(there, dialect, LLAMA, SIZES, absent=(), where="here")
+        assert sorted(both) == [(), ("x",)]
+
+
 def test_a_star_is_any_text() -> None:
     assert _matches("optimizer.a\nb", ["optimizer.*"])
     assert _matches("chained_" + "." * 100_000 + "\n", ["chained_*.*"])

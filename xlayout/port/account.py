@@ -55,11 +55,11 @@ def account(
     expected: dict[str, list[Place]] = {}
     for place in places:
         expected.setdefault(place.tensor, []).append(place)
-    ignored = {n: None for n in there if n in doubles or _matches(n, dialect.ignored)}
-    others = {n: None for n in there if n not in ignored and _matches(n, dialect.other)}
     missing = [name for name in expected if name not in there]
-    known = expected.keys() | ignored.keys() | others.keys()
-    unexpected = [name for name in there if name not in known]
+    more = [name for name in there if name not in expected]
+    ignored = {n: None for n in more if n in doubles or _matches(n, dialect.ignored)}
+    others = {n: None for n in more if n not in ignored and _matches(n, dialect.other)}
+    unexpected = [name for name in more if name not in ignored and name not in others]
     heads = {rule.target for rule in dialect.rules if rule.name in family.tied}
     problems = []
     if missing:
