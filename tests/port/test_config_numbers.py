@@ -11,7 +11,7 @@ from tests.port.formulas import CONFIG
 from tests.port.models import LLAMA3_ROPE, edit_config, refused
 from xlayout import port
 from xlayout.errors import PortError
-from xlayout.port.configs import plain_config, with_maxtext
+from xlayout.port.configs import with_dtype, with_maxtext
 from xlayout.port.families import FAMILIES
 from xlayout.port.families.llama import LLAMA
 
@@ -151,5 +151,5 @@ def test_heads_of_which_a_config_says_no_size_have_that_of_transformers(
 
 @pytest.mark.parametrize("said", [("torch_dtype",), ("dtype",), ("torch_dtype", "dtype"), ()])
 def test_a_dtype_is_replaced_wherever_it_is_said(said: tuple[str, ...]) -> None:
-    made = plain_config(dict.fromkeys(said, "bfloat16"), "float32")
+    made = with_dtype(dict.fromkeys(said, "bfloat16"), "float32")
     assert made == dict.fromkeys(said or ("dtype",), "float32")

@@ -17,7 +17,7 @@ from xlayout.errors import PortError
 if TYPE_CHECKING:
     from xlayout.port.family import Family
 
-__all__ = ["plain_config", "rope_parameters", "section", "with_maxtext"]
+__all__ = ["plain_config", "rope_parameters", "section", "with_dtype", "with_maxtext"]
 
 _OURS = ("maxtext", "xlayout")
 _SIZES = {
@@ -43,13 +43,15 @@ _LLAMA31 = {  # what MaxText's rope_use_scale uses, fixed in its code
 }
 
 
-def plain_config(config: Mapping[str, Any], /, dtype: str | None = None) -> dict[str, Any]:
-    """Return a config with Hugging Face's keys only, its dtype replaced if one is given."""
-    plain = {key: value for key, value in config.items() if key not in _OURS}
-    if dtype is not None:
-        said = [key for key in ("torch_dtype", "dtype") if key in plain]
-        plain.update(dict.fromkeys(said or ["dtype"], dtype))
-    return plain
+def plain_config(config: Mapping[str, Any], /) -> dict[str, Any]:
+    """Return a config with Hugging Face's keys only."""
+    return {key: value for key, value in config.items() if key not in _OURS}
+
+
+def with_dtype(config: Mapping[str, Any], dtype: str, /) -> dict[str, Any]:
+    """Return a config that names another dtype, under each key that it names one with."""
+    said = [key for key in ("torch_dtype", "dtype") if key in config]
+    return {**config, **dict.fromkeys(said or ["dtype"], dtype)}
 
 
 def with_maxtext(

@@ -16,7 +16,7 @@ from xlayout.errors import PortError
 from xlayout.port.change import Change, exact_dtype
 from xlayout.port.checkpoint import Checkpoint, open_checkpoint
 from xlayout.port.companions import find_companions, find_strays
-from xlayout.port.configs import plain_config, with_maxtext
+from xlayout.port.configs import with_dtype, with_maxtext
 from xlayout.port.family import Dialect, Family
 from xlayout.port.fit import fit_port
 from xlayout.port.formats import TensorSpec
@@ -232,7 +232,7 @@ def _config(
     for move in moves:
         dtype = widened.get(move.target.tensor, move.change.target)
         stored[dtype] = stored.get(dtype, 0) + move.layout().size
-    config = plain_config(checkpoint.config, max(stored, key=lambda dtype: stored[dtype]))
+    config = with_dtype(checkpoint.config, max(stored, key=lambda dtype: stored[dtype]))
     if dialect.format == "maxtext":
         family = checkpoint.family
         config = with_maxtext(config, checkpoint.sizes, family, dialect.config, origin=widened)
