@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tests.port.formats.failing import failing
 from tests.port.formats.test_journal import SPECS, finish, interrupted
 from tests.port.formats.test_kept import KEPT, committed, stages
 from xlayout.errors import FormatError, PortError
-from xlayout.port.formats import Sink, TensorSpec, create_sink, open_source
+from xlayout.port.formats import Sink, TensorSpec, create_sink, numpy_dtype, open_source
 from xlayout.port.formats.journal import JOURNAL, Journal
 from xlayout.port.formats.publish import Staging
 
@@ -121,6 +122,28 @@ def test_no_journal_is_written_through_a_link(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=os.strerror(errno.ELOOP)):
         Journal(tmp_path, "key")
     assert (tmp_path / "thesis.tex").read_text() == "mine"
+
+
+@pytest.mark.parametrize("format_", ["safetensors", "dcp", "maxtext"])
+def test_companions_that_cannot_be_dropped_for_now_are_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format_: str
+) -> None:
+    out = tmp_path / "out"
+    with (
+        suppress(KeyboardInterrupt),
+        create_sink(out, format_, SPECS, key="key", beside={"x": b"mine"}) as sink,
+    ):
+        for name, spec in SPECS.items():
+            sink.write(name, np.ones(spec.shape, numpy_dtype(spec.dtype)))
+        sink.seal()
+        raise KeyboardInterrupt
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", failing(errno.EIO))
+        with pytest.raises(OSError, match="Input/output error") as caught:
+            create_sink(out, format_, SPECS, key="key")
+    assert (caught.value.filename, caught.value.__notes__) == (str(out), [KEPT])
+    assert finish(out, format_, "key") == ["a", "b"]
+    assert not (out / "x").exists()
 
 
 @pytest.mark.parametrize("key", [None, "key"])

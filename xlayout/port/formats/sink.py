@@ -91,8 +91,6 @@ class StagedSink(Sink):
             self.path = self._staging.path
             with self._staging.watch():
                 if self._staging.resumed:
-                    # Drop companions that the run had copied: the source may no longer have them.
-                    self._staging.clear(keep=self._parts)
                     try:
                         self._create()
                     except (OSError, ValueError) as error:
@@ -101,7 +99,10 @@ class StagedSink(Sink):
                         self._release()
                         self._staging.clear()
                         self._staging.resumed = False
-                if not self._staging.resumed:
+                if self._staging.resumed:
+                    # Drop companions that the run had copied: the source may no longer have them.
+                    self._staging.clear(keep=self._parts)
+                else:
                     self._create()
                 if self._key is not None:
                     self._journal = Journal(self._staging.hidden, self._key)
