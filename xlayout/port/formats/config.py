@@ -10,15 +10,19 @@ from typing import Any
 from xlayout.errors import FormatError
 from xlayout.port.formats.strict_json import read_json
 
-__all__ = ["read_config", "render_config"]
+__all__ = ["CONFIG", "read_config", "render_config"]
+
+CONFIG = "config.json"
+"""Its name, in every format that has a place for it."""
 
 
-def read_config(path: Path, /) -> dict[str, Any]:
-    """Return a config file's object; empty if there is no file.
+def read_config(folder: Path, /) -> dict[str, Any]:
+    """Return the config in a folder; empty if there is none.
 
     Raises:
         FormatError: The file is not a JSON object.
     """
+    path = folder / CONFIG
     if not path.is_file():
         return {}
     config = read_json(path)

@@ -43,7 +43,7 @@ class DCPSource(Source):
     def __init__(self, path: str | os.PathLike[str], /) -> None:
         self.path = Path(path)
         contents = _read_metadata(self.path / METADATA)
-        self.config: Mapping[str, Any] = read_config(self.path / "config.json")
+        self.config: Mapping[str, Any] = read_config(self.path)
         self.home = self.path if self.config else None
         self.files: Mapping[str, int] = _sizes(self.path, contents)
         self.notes = tuple(sorted(contents.others))

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from xlayout.errors import FormatError
 from xlayout.port.formats.base import Bounds, TensorSpec
 from xlayout.port.formats.boxes import Boxed, extent, meet, within
-from xlayout.port.formats.config import render_config
 from xlayout.port.formats.open_files import OpenFiles
 from xlayout.port.formats.runs import read_box, write_box, write_full
 from xlayout.port.formats.sink import StagedSink
@@ -89,21 +88,17 @@ class LaidOutSink(StagedSink):
             raise FormatError(f"{path}: one file has no place for a config; name a directory")
         limit = None if single else parse_bytes(max_shard_size, name="max_shard_size")
         self._outline = self._lay_out(specs, limit)
-        self._extras = {"config.json": render_config(config)} if config else {}
-        self._extras |= self._outline.extras
-        sizes = self._outline.sizes
-        needed = sum(sizes.values()) + sum(map(len, self._extras.values()))
         super().__init__(
             path,
             specs,
-            needed=needed,
-            parts=sizes,
-            extras=self._extras,
+            needed=sum(self._outline.sizes.values()),
+            parts=self._outline.sizes,
+            extras=self._outline.extras,
+            config=config,
             single=single,
             key=key,
             beside=beside,
         )
-        self._begin()
 
     @abstractmethod
     def _lay_out(self, specs: Mapping[str, TensorSpec], limit: int | None, /) -> Outline:
@@ -143,11 +138,6 @@ class LaidOutSink(StagedSink):
                 cuts: tuple[Any, ...] = tuple(slice(*cut) for cut in within(common, box))
                 spec = TensorSpec(self.tensors[name].dtype, extent(stored.box))
                 yield stored, spec, within(common, stored.box), array[(*cuts, ...)]
-
-    def _finish(self) -> None:
-        self._release()
-        for file, content in self._extras.items():
-            (self._staging.folder / file).write_bytes(content)
 
     def _release(self) -> None:
         self._files.close()

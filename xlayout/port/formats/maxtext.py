@@ -25,7 +25,7 @@ from xlayout.port.formats.base import (
     resolve,
 )
 from xlayout.port.formats.chunk_grid import chunk_count, chunk_keys, chunk_shape, stored_bytes
-from xlayout.port.formats.config import read_config, render_config
+from xlayout.port.formats.config import read_config
 from xlayout.port.formats.file_names import require_file
 from xlayout.port.formats.git_lfs import refuse_pointer
 from xlayout.port.formats.orbax_tree import (
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 __all__ = ["MaxTextSink", "MaxTextSource"]
 
 _ITEMS = "0/items"
-_CONFIG = "config.json"
 _SLACK = 4096  # bytes of bookkeeping per array and per chunk, generously
 _PROBES = 8  # pairs of writes: at each 16th one, the nodes of earlier versions are read
 _STACKS = ("layers", "dense_layers", "moe_layers")
@@ -158,18 +157,22 @@ class MaxTextSink(StagedSink):
             name: chunk_shape(extents[name], spec.itemsize) for name, spec in specs.items()
         }
         self._tree = render_tree(specs)
-        self._config = render_config(config) if config else b""
         self._step = render_step(config or {})
         parts = sum(chunk_count(specs[name].shape, chunk) for name, chunk in self.chunks.items())
         total = sum(stored_bytes(spec, extents[name]) for name, spec in specs.items())
         needed = total + _SLACK * (len(specs) + parts)
-        needed += len(self._tree) + len(self._step) + len(self._config)
-        extras = {_CONFIG} if self._config else ()
-        super().__init__(
-            path, specs, needed=needed, parts={"0"}, extras=extras, key=key, beside=beside
-        )
+        needed += len(self._tree) + len(self._step)
         self._arrays: dict[str, Any] = {}
-        self._begin()
+        super().__init__(
+            path,
+            specs,
+            needed=needed,
+            parts={"0"},
+            extras={},
+            config=config,
+            key=key,
+            beside=beside,
+        )
 
     def _create(self) -> None:
         self._items = self._staging.folder / _ITEMS
@@ -238,11 +241,8 @@ class MaxTextSink(StagedSink):
         target.write(array, can_reference_source_data_indefinitely=True).result()
 
     def _finish(self) -> None:
-        self._release()
         (self._items / METADATA).write_bytes(self._tree)
         (self._items.parent / STEP_METADATA).write_bytes(self._step)
-        if self._config:
-            (self._staging.folder / _CONFIG).write_bytes(self._config)
 
     def _release(self) -> None:
         self._arrays.clear()
@@ -274,6 +274,6 @@ def _refuse_unfit_files(items: Path) -> None:
 def _config_above(items: Path) -> tuple[Path | None, Mapping[str, Any]]:
     """Return the folder of the config, and the config beside the items, the step or the steps."""
     for folder in (items, items.parent, items.parent.parent):
-        if config := read_config(folder / _CONFIG):
+        if config := read_config(folder):
             return folder, config
     return None, {}

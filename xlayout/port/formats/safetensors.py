@@ -56,7 +56,7 @@ class SafetensorsSource(Source):
             folder, listed = self.path, listed_files(self.path)
             for file in listed:
                 refuse_outside(folder, file)
-        self.config: Mapping[str, Any] = read_config(folder / "config.json")
+        self.config: Mapping[str, Any] = read_config(folder)
         self.home = folder if self.config else None
         self._folder = folder.absolute()  # for files that are opened again, wherever we go
         self._files = OpenFiles(os.O_RDONLY)

@@ -6,13 +6,13 @@ import os
 import shutil
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from xlayout.errors import FormatError, PortError, ShapeError
 from xlayout.port.formats.base import Bounds, Region, Sink, TensorSpec, numpy_dtype, resolve
 from xlayout.port.formats.boxes import extent
+from xlayout.port.formats.config import CONFIG, render_config
 from xlayout.port.formats.coverage import Coverage
 from xlayout.port.formats.file_names import is_plain_name
 from xlayout.port.formats.journal import Journal, checksum
@@ -31,16 +31,17 @@ _PASSING = (OSError, ImportError, MemoryError)
 class StagedSink(Sink):
     """A sink whose files grow in a `Staging` folder; a format adds only how bytes are stored.
 
-    A subclass calls `_begin` at the end of its constructor. `_begin` calls `_create`, which makes
-    the files in `self._staging.folder` or opens those that are there; `_put` stores regions in them
-    and `_get` reads them back, and `_finish` or `_release` closes them.
+    The constructor calls `_create`, which makes the files in `self._staging.folder` or opens those
+    that are there, so a subclass sets what it needs for that before. `_put` stores regions in them
+    and `_get` reads them back, `_release` closes them, and `_finish` writes what is known only now.
 
     Args:
         path: Where the output will appear.
         specs: Every tensor that will be written.
-        needed: Bytes that the files will take.
+        needed: Bytes that the files take which `_create` and `_finish` make.
         parts: The names in the folder that `_create` makes, and only `_create`.
-        extras: Those that `_finish` makes.
+        extras: Whole files of the format that are written last, by name.
+        config: Stored as config.json.
         single: Whether the output is one file.
         key: Identifies what is being written. With one, a run that is interrupted or hits a system
             error leaves its files, and the next run with the same key continues in them; None
@@ -49,7 +50,8 @@ class StagedSink(Sink):
             or their content.
 
     Raises:
-        FormatError: A name of `beside` leads elsewhere, or is one of the format's own.
+        FormatError: The config cannot be stored, or a name of `beside` leads elsewhere or is one of
+            the format's own.
     """
 
     def __init__(
@@ -60,33 +62,34 @@ class StagedSink(Sink):
         *,
         needed: int,
         parts: Collection[str],
-        extras: Collection[str],
+        extras: Mapping[str, bytes],
+        config: Mapping[str, Any] | None = None,
         single: bool = False,
         key: str | None = None,
         beside: Mapping[str, Path | bytes] | None = None,
     ) -> None:
         self.tensors = dict(specs)
         self._coverage = Coverage(self.tensors)
-        self._beside = beside or {}
-        for file in self._beside:
-            if not is_plain_name(file) or file in {*parts, *extras}:
+        own = dict(extras) | ({CONFIG: render_config(config)} if config else {})
+        for file in beside or ():
+            if not is_plain_name(file) or file in {*parts, *own}:
                 raise FormatError(
                     f"beside: {file!r:.200}; wanted the plain name of a file that the format does "
                     "not write itself"
                 )
+        self._last: Mapping[str, Path | bytes] = {**own, **(beside or {})}
         needed += sum(
             len(file) if isinstance(file, bytes) else file.stat().st_size
-            for file in self._beside.values()
+            for file in self._last.values()
         )
-        self._make_staging = partial(Staging, path, needed=needed, single=single, key=key)
-        self._key, self._parts = key, parts
         self._journal: Journal | None = None
         self._open, self._sealed = True, False
         self._failed: BaseException | None = None
+        self._staging = Staging(path, needed=needed, single=single, key=key)
+        self._begin(parts, key)
 
-    def _begin(self) -> None:
+    def _begin(self, parts: Collection[str], key: str | None) -> None:
         """Make the files, or open those of an interrupted run if they are intact."""
-        self._staging = self._make_staging()
         try:
             self.path = self._staging.path
             with self._staging.watch():
@@ -101,11 +104,11 @@ class StagedSink(Sink):
                         self._staging.resumed = False
                 if self._staging.resumed:
                     # Drop companions that the run had copied: the source may no longer have them.
-                    self._staging.clear(keep=self._parts)
+                    self._staging.clear(keep=parts)
                 else:
                     self._create()
-                if self._key is not None:
-                    self._journal = Journal(self._staging.hidden, self._key)
+                if key is not None:
+                    self._journal = Journal(self._staging.hidden, key)
         except BaseException as error:
             self._stop(error)
             raise
@@ -168,8 +171,9 @@ class StagedSink(Sink):
             )
         try:
             with self._staging.watch():
+                self._release()
                 self._finish()
-                for file, source in self._beside.items():
+                for file, source in self._last.items():
                     if isinstance(source, bytes):
                         (self._staging.folder / file).write_bytes(source)
                     else:
@@ -233,10 +237,9 @@ class StagedSink(Sink):
     def _put(self, name: str, array: Array, box: Bounds) -> None:
         """Store one region that is known to fit and to be new."""
 
-    @abstractmethod
     def _finish(self) -> None:
-        """Write what comes last and close the files."""
+        """Write what else belongs to the format, beside the extras, once the files are closed."""
 
     @abstractmethod
     def _release(self) -> None:
-        """Close the files without finishing them."""
+        """Close the files; doing so again is harmless."""
