@@ -164,6 +164,16 @@ def test_refuses_an_index_that_disagrees_with_its_files(tmp_path: Path) -> None:
         open_source(tmp_path / "gone")
 
 
+def test_a_shard_that_is_cut_short_later_is_named(tmp_path: Path) -> None:
+    sharded(tmp_path)
+    with open_source(tmp_path) as source:
+        shard = tmp_path / "model-00002-of-00004.safetensors"
+        os.truncate(shard, shard.stat().st_size - 1)
+        text = rf"^{shard}: 'layers\.5\.w': no byte at \d+; the file was cut short$"
+        with pytest.raises(FormatError, match=text):
+            source.read("layers.5.w")
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

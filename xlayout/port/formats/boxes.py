@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from itertools import starmap
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from xlayout.port.formats.base import Bounds
+
+if TYPE_CHECKING:
+    from xlayout.port.formats.base import Array
 
 __all__ = ["Boxed", "extent", "meet", "volume", "within"]
 
@@ -56,6 +60,18 @@ class Boxed(Generic[T]):
             if low >= high or self.items[low].box[axis] != self.items[high - 1].box[axis]:
                 break
         return self.items[low:high]
+
+    def parts(self, box: Bounds, array: Array, /) -> Iterator[tuple[T, Bounds, Array]]:
+        """Yield each thing that a box meets, where within the thing, and the array of that part.
+
+        Args:
+            box: A region of the tensor.
+            array: The array of that region, of which views are yielded.
+        """
+        for item in self.near(box):
+            if (common := meet(box, item.box)) is not None:
+                cuts: tuple[Any, ...] = tuple(starmap(slice, within(common, box)))
+                yield item, within(common, item.box), array[(*cuts, ...)]  # no scalar, if 0-d
 
 
 def _begin(axis: int, item: _HasBox) -> int:

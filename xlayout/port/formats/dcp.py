@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from xlayout.errors import FormatError
 from xlayout.port.formats.base import Bounds, Region, Source, TensorSpec, check_out, resolve
-from xlayout.port.formats.boxes import extent, meet, within
+from xlayout.port.formats.boxes import extent
 from xlayout.port.formats.config import read_config
 from xlayout.port.formats.dcp_items import ItemFiles
 from xlayout.port.formats.dcp_metadata import Chunk, Contents, parse_metadata
 from xlayout.port.formats.file_names import refuse_outside, require_file
 from xlayout.port.formats.git_lfs import refuse_pointer
-from xlayout.port.formats.runs import read_box
-from xlayout.port.formats.system_errors import named
+from xlayout.port.formats.runs import read_box, reading
 
 if TYPE_CHECKING:
     from xlayout.port.formats.base import Array
@@ -58,33 +57,26 @@ class DCPSource(Source):
         entry = self._entries[name]
         box = resolve(region, entry.spec.shape)
         out = check_out(out, entry.spec.dtype, box)
-        for chunk in entry.boxed.near(box):
-            common = meet(box, chunk.box)
-            if common is not None:
-                cuts: tuple[Any, ...] = tuple(slice(*cut) for cut in within(common, box))
-                self._read_chunk(name, chunk, common, out[(*cuts, ...)])
+        for chunk, inner, part in entry.boxed.parts(box, out):
+            self._read_chunk(name, chunk, inner, part)
         return out
 
     def close(self) -> None:
         """Close the files."""
         self._files.close()
 
-    def _read_chunk(self, name: str, chunk: Chunk, box: Bounds, into: Array) -> None:
-        shape = extent(chunk.box)
-        spec = TensorSpec(self._entries[name].spec.dtype, shape)
+    def _read_chunk(self, name: str, chunk: Chunk, inner: Bounds, into: Array) -> None:
+        """Read a region of a chunk, seen from its corner."""
+        spec = TensorSpec(self._entries[name].spec.dtype, extent(chunk.box))
         place = self._files.place(name, spec, chunk)
-        inner = within(box, chunk.box)
-        order = place.order
-        stored = TensorSpec(spec.dtype, tuple(shape[axis] for axis in order))
-        try:
-            file = self._files.folder / chunk.item.file
-            with named(self.path / chunk.item.file), self._files.opened(file) as handle:
-                cut = tuple(inner[axis] for axis in order)
-                read_box(handle, place.offset, stored, cut, into.transpose(order))
-        except EOFError as error:
-            raise FormatError(
-                f"{self.path / chunk.item.file}: {name!r:.200}: {error}; the file was cut short"
-            ) from error
+        stored = TensorSpec(spec.dtype, tuple(spec.shape[axis] for axis in place.order))
+        cut = tuple(inner[axis] for axis in place.order)
+        file = chunk.item.file
+        with (
+            reading(self.path / file, name),
+            self._files.opened(self._files.folder / file) as handle,
+        ):
+            read_box(handle, place.offset, stored, cut, into.transpose(place.order))
 
 
 def _read_metadata(path: Path) -> Contents:

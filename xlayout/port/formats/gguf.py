@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
+from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +25,10 @@ from xlayout.port.formats.base import (
     require,
     resolve,
 )
+from xlayout.port.formats.boxes import extent, volume, within
 from xlayout.port.formats.file_names import require_file
 from xlayout.port.formats.gguf_header import Header, Record, parse_header
-from xlayout.port.formats.runs import read_box
+from xlayout.port.formats.runs import read_box, reading
 from xlayout.port.formats.system_errors import closed, named
 
 if TYPE_CHECKING:
@@ -132,14 +134,11 @@ class GGUFSource(Source):
         box = resolve(region, spec.shape)
         out = check_out(out, spec.dtype, box)
         offset, stored = self._places[name]
-        try:
-            with named(self.path):
-                if self._kinds[name].name in _PLAIN:
-                    read_box(self._handle, offset, stored, box, out)
-                elif out.size:
-                    self._dequantize(name, box, out)
-        except EOFError as error:
-            raise FormatError(f"{self.path}: {name!r}: {error}; the file was cut short") from error
+        with reading(self.path, name):
+            if self._kinds[name].name in _PLAIN:
+                read_box(self._handle, offset, stored, box, out)
+            elif out.size:
+                self._dequantize(name, box, out)
         return out
 
     def close(self) -> None:
@@ -159,17 +158,13 @@ class GGUFSource(Source):
         first, last = start // block, -(-stop // block)  # whole blocks around the columns
         rows = max(_BLOCK // ((last - first) * block), 1)
         for part in _row_parts(box[:-1], rows):
-            raw = np.empty((*(b - a for a, b in part), (last - first) * width), np.uint8)
+            raw = np.empty((*extent(part), (last - first) * width), np.uint8)
             read_box(self._handle, offset, stored, (*part, (first * width, last * width)), raw)
             with np.errstate(invalid="ignore", over="ignore"):  # a scale may be infinity
                 values = gguf.dequantize(raw.reshape(-1, raw.shape[-1]), kind)
             values = values.reshape(*raw.shape[:-1], -1)
             values = values[..., start - first * block : stop - first * block]
-            place = tuple(
-                slice(a - origin, b - origin)
-                for (a, b), (origin, _) in zip(part, box[:-1], strict=True)
-            )
-            out[place] = values
+            out[tuple(starmap(slice, within(part, box[:-1])))] = values
 
 
 def _row_parts(box: Bounds, rows: int) -> list[Bounds]:
@@ -177,7 +172,7 @@ def _row_parts(box: Bounds, rows: int) -> list[Bounds]:
     if not box:
         return [()]
     (start, stop), inner = box[0], box[1:]
-    each = math.prod(b - a for a, b in inner)
+    each = volume(inner)
     if each > rows:
         return [((i, i + 1), *rest) for i in range(start, stop) for rest in _row_parts(inner, rows)]
     step = rows // each

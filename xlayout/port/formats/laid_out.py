@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xlayout.errors import FormatError
 from xlayout.port.formats.base import Bounds, TensorSpec
-from xlayout.port.formats.boxes import Boxed, extent, meet, within
+from xlayout.port.formats.boxes import Boxed, extent
 from xlayout.port.formats.open_files import OpenFiles
 from xlayout.port.formats.runs import read_box, write_box, write_full
 from xlayout.port.formats.sink import StagedSink
@@ -119,25 +119,18 @@ class LaidOutSink(StagedSink):
                 os.close(handle)
 
     def _get(self, name: str, box: Bounds, out: Array) -> bool:
-        for stored, spec, inner, part in self._in_files(name, box, out):
-            with self._files.opened(self._staging.folder / stored.file) as handle:
-                read_box(handle, stored.offset, spec, inner, part)
+        self._move(name, box, out, read_box)
         return True
 
     def _put(self, name: str, array: Array, box: Bounds) -> None:
-        for stored, spec, inner, part in self._in_files(name, box, array):
-            with self._files.opened(self._staging.folder / stored.file) as handle:
-                write_box(handle, stored.offset, spec, inner, part)
+        self._move(name, box, array, write_box)
 
-    def _in_files(
-        self, name: str, box: Bounds, array: Array
-    ) -> Iterator[tuple[Stored, TensorSpec, Bounds, Array]]:
-        """Yield what is stored of a box: the spec of that, the box within it, and its array."""
-        for stored in self._outline.places[name].near(box):
-            if (common := meet(box, stored.box)) is not None:
-                cuts: tuple[Any, ...] = tuple(slice(*cut) for cut in within(common, box))
-                spec = TensorSpec(self.tensors[name].dtype, extent(stored.box))
-                yield stored, spec, within(common, stored.box), array[(*cuts, ...)]
+    def _move(self, name: str, box: Bounds, array: Array, move: Callable[..., None]) -> None:
+        """Read or write a region in all files that have a part of it."""
+        for stored, inner, part in self._outline.places[name].parts(box, array):
+            spec = TensorSpec(self.tensors[name].dtype, extent(stored.box))
+            with self._files.opened(self._staging.folder / stored.file) as handle:
+                move(handle, stored.offset, spec, inner, part)
 
     def _release(self) -> None:
         self._files.close()

@@ -4,21 +4,40 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from xlayout.errors import FormatError
 from xlayout.port.formats.base import Bounds, TensorSpec
+from xlayout.port.formats.system_errors import named
 
 if TYPE_CHECKING:
     import numpy as np
 
     from xlayout.port.formats.base import Array
 
-__all__ = ["read_box", "write_box", "write_full"]
+__all__ = ["read_box", "reading", "write_box", "write_full"]
 
 _SMALL = 16 << 10  # below this, a system call costs more than copying the bytes
 _SPARSE = 16  # at most so many bytes are read for each that is wanted
 _SPAN = 4 << 20
 _PIECE = 4 << 20  # bytes, of the copy of what is not contiguous in memory
+
+
+@contextmanager
+def reading(file: Path, name: str, /) -> Iterator[None]:
+    """Say which file cannot be read, while boxes of a tensor are.
+
+    Raises:
+        FormatError: It ends before the tensor does.
+        OSError: The system failed.
+    """
+    try:
+        with named(file):
+            yield
+    except EOFError as error:
+        raise FormatError(f"{file}: {name!r:.200}: {error}; the file was cut short") from error
 
 
 def read_box(handle: int, offset: int, spec: TensorSpec, box: Bounds, out: Array) -> None:

@@ -15,7 +15,7 @@ from xlayout.port.formats.file_names import refuse_outside, require_file
 from xlayout.port.formats.git_lfs import refuse_pointer
 from xlayout.port.formats.laid_out import LaidOutSink, Outline, Stored
 from xlayout.port.formats.open_files import OpenFiles
-from xlayout.port.formats.runs import read_box
+from xlayout.port.formats.runs import read_box, reading
 from xlayout.port.formats.safetensors_header import (
     MAX_HEADER,
     STANDARD,
@@ -84,12 +84,9 @@ class SafetensorsSource(Source):
         file, entry = self._entries[name]
         box = resolve(region, entry.spec.shape)
         out = check_out(out, entry.spec.dtype, box)
-        try:
-            path = self.path / file if self.path.is_dir() else self.path
-            with named(path), self._files.opened(self._folder / file) as handle:
-                read_box(handle, entry.offset, entry.spec, box, out)
-        except EOFError as error:
-            raise FormatError(f"{self.path}: {name!r}: {error}; the file was cut short") from error
+        path = self.path / file if self.path.is_dir() else self.path
+        with reading(path, name), self._files.opened(self._folder / file) as handle:
+            read_box(handle, entry.offset, entry.spec, box, out)
         return out
 
     def close(self) -> None:
