@@ -37,9 +37,11 @@ class Coverage:
                 raise PortError(f"{name}: {_show(box)} meets {_show(clash)}, written before")
             if not box and boxes:
                 raise PortError(f"{name}: a scalar that was written before")
-            while mate := next((other for other in boxes if _union(box, other)), None):
+            while found := next(
+                ((other, both) for other in boxes if (both := _union(box, other))), None
+            ):
+                mate, box = found
                 boxes.remove(mate)
-                box = _union(box, mate) or box
             boxes.append(box)
 
     def missing(self) -> dict[str, int]:

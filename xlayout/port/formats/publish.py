@@ -183,14 +183,11 @@ class Staging:
                 yield
         except OSError as error:
             if error.errno in _NO_SPACE:
-                raise self.full() from error
+                full = _room(self.needed, _free(self.path))
+                raise PortError(f"{self.path}: {full}") from error
             if error.errno == errno.EFBIG:
                 raise OSError(errno.EFBIG, _TOO_LARGE, str(self.path)) from error
             raise
-
-    def full(self) -> PortError:
-        """Return the error for a disk that became full while we were writing."""
-        return PortError(f"{self.path}: {_room(self.needed, _free(self.path))}")
 
     def _take_mode(self, folder: Path) -> None:
         """Make a folder as private as the empty directory that will be replaced, if any."""
