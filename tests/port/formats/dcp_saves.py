@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import warnings
 from collections.abc import Callable
@@ -15,7 +16,14 @@ from torch.distributed.checkpoint.filesystem import FileSystemWriter
 
 from tests.port.formats.arrays import Array
 
-__all__ = ["change", "load", "save_dcp", "to_torch"]
+__all__ = ["Evil", "change", "load", "save_dcp", "to_torch"]
+
+
+class Evil:
+    """What runs a command when it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, ("touch owned",)
 
 
 def to_torch(array: Array) -> torch.Tensor:

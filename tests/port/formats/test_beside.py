@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.port.formats.arrays import save
 from xlayout.errors import FormatError
-from xlayout.port.formats import TensorSpec, create_sink, open_source
+from xlayout.port.formats import open_source
 
-SPECS = {"a": TensorSpec("int8", (4,)), "b": TensorSpec("int8", (4,))}
 OWN = {
     "safetensors": ["model-00001-of-00002.safetensors", "model.safetensors.index.json"],
     "maxtext": ["0"],
@@ -23,10 +23,7 @@ OWN = {
 
 
 def written(out: Path, format_: str, **options: Any) -> None:
-    with create_sink(out, format_, SPECS, max_shard_size=4, **options) as sink:
-        for name in SPECS:
-            sink.write(name, np.ones(4, np.int8))
-        sink.commit()
+    save(out, format_, {name: np.ones(4, np.int8) for name in "ab"}, max_shard_size=4, **options)
 
 
 @pytest.mark.parametrize("format_", OWN)

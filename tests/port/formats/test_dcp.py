@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.distributed.checkpoint.filesystem import SerializationFormat
 
-from tests.port.formats.arrays import Array, bits, same
+from tests.port.formats.arrays import Array, bits, everything, same
 from tests.port.formats.dcp_saves import change, save_dcp, to_torch
 from tests.port.formats.programs import script
 from xlayout.errors import FormatError
@@ -24,13 +24,7 @@ from xlayout.port.formats import numpy_dtype, open_source, sniff
 from xlayout.port.formats.base import DTYPES
 from xlayout.port.formats.safetensors_header import CODES
 
-SHAPES = [(), (1,), (0,), (3, 0, 2), (5,), (4, 3), (2, 3, 4)]
 TORCH_SAVE, SAFETENSORS = SerializationFormat.TORCH_SAVE, SerializationFormat.SAFETENSORS
-
-
-def everything(dtypes: object = DTYPES) -> dict[str, Array]:
-    pairs = itertools.product(dtypes, SHAPES)  # type: ignore[call-overload]
-    return {f"{d}/{i}": bits(d, s, i) for i, (d, s) in enumerate(pairs)}
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import pickle
 import re
 import zipfile
@@ -15,7 +14,7 @@ import pytest
 import torch
 
 from tests.port.formats.arrays import bits, same
-from tests.port.formats.dcp_saves import change, save_dcp, to_torch
+from tests.port.formats.dcp_saves import Evil, change, save_dcp, to_torch
 from xlayout.errors import FormatError
 from xlayout.port.formats import open_source
 from xlayout.port.formats.pickle_tree import Made, Name, Stored
@@ -117,11 +116,6 @@ WRONG_VALUES: dict[str, tuple[Callable[[], object], str]] = {
 def test_refuses_an_item_of_something_else(tmp_path: Path, case: str) -> None:
     make, text = WRONG_VALUES[case]
     refuses(tmp_path, torch_saved(make()), text)
-
-
-class Evil:
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.system, ("touch owned",)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from torch.distributed.checkpoint.filesystem import _StorageInfo
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex
 
 from tests.port.formats.arrays import bits
-from tests.port.formats.dcp_saves import change, save_dcp, to_torch
+from tests.port.formats.dcp_saves import Evil, change, save_dcp, to_torch
 from xlayout.errors import FormatError
 from xlayout.port.formats import open_source
 from xlayout.port.formats.dcp_metadata import parse_metadata
@@ -241,11 +241,6 @@ def test_refuses_metadata_of_absurd_size(saved: Path) -> None:
     os.truncate(saved / ".metadata", (1 << 30) + 1)
     with pytest.raises(FormatError, match=r"1,073,741,825 bytes; wanted at most 1,073,741,824"):
         open_source(saved)
-
-
-class Evil:
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.system, ("touch owned",)
 
 
 @pytest.mark.parametrize("where", ["itself", "planner_data", "storage_meta", "a key"])

@@ -13,10 +13,9 @@ import pytest
 import torch
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
-from tests.port.formats.arrays import Array, bits, same, save
+from tests.port.formats.arrays import Array, bits, everything, same, save
 from tests.port.formats.dcp_saves import load, save_dcp, to_torch
 from tests.port.formats.programs import script
-from tests.port.formats.test_dcp import everything
 from xlayout.errors import FormatError, PortError
 from xlayout.port.formats import TensorSpec, create_sink, open_source
 from xlayout.port.formats.dcp_metadata import parse_metadata

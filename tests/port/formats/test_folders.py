@@ -7,14 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.port.formats.arrays import save
 from xlayout.errors import FormatError
-from xlayout.port.formats import TensorSpec, create_sink, sniff
+from xlayout.port.formats import sniff
 
 
 def made(path: Path, format_: str) -> None:
-    with create_sink(path, format_, {"x": TensorSpec("int8", (2,))}) as sink:
-        sink.write("x", np.zeros(2, np.int8))
-        sink.commit()
+    save(path, format_, {"x": np.zeros(2, np.int8)})
 
 
 def told(path: Path) -> str:

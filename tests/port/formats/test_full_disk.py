@@ -8,14 +8,13 @@ import shutil
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.port.formats.arrays import save
 from tests.port.formats.failing import failing
-from tests.port.formats.programs import script
+from tests.port.formats.programs import script, with_mount
 from xlayout.errors import PortError
 from xlayout.port.formats import TensorSpec, create_sink
 
@@ -36,14 +35,10 @@ def test_exactly_the_bytes_of_the_files_are_needed(
 ) -> None:
     (tmp_path / "vocab.txt").write_text("word")
     beside = {"vocab.txt": tmp_path / "vocab.txt", "metadata.json": b"{}"}
-    specs = {"x": TensorSpec("int8", (4,)), "y": TensorSpec("int8", (5,))}
+    arrays = {"x": np.ones(4, np.int8), "y": np.ones(5, np.int8)}
 
     def write(out: Path) -> None:
-        options: dict[str, Any] = {"config": {"a": 1}, "max_shard_size": 5, "beside": beside}
-        with create_sink(out, format_, specs, **options) as sink:
-            for name, spec in specs.items():
-                sink.write(name, np.ones(spec.shape, np.int8))
-            sink.commit()
+        save(out, format_, arrays, config={"a": 1}, max_shard_size=5, beside=beside)
 
     write(tmp_path / "first")
     size = sum(file.stat().st_size for file in (tmp_path / "first").iterdir())
@@ -82,11 +77,6 @@ FULL_DISK = {
 def test_a_disk_that_fills_up_leaves_nothing_and_says_how_much(tmp_path: Path, case: str) -> None:
     """On a real filesystem of 4 MB, which claims to have room until it is full."""
     format_, patch = FULL_DISK[case]
-    mount = f'mount -t tmpfs -o size=4m none {tmp_path} && exec "$@"'
-    unshare = shutil.which("unshare")
-    private = [str(unshare), "--user", "--map-root-user", "--mount", "sh", "-c", mount, "sh"]
-    if unshare is None or subprocess.run([*private, "true"], capture_output=True).returncode:
-        pytest.skip("needs a private mount namespace, which this system does not allow")
     program = script(
         f"""
         {patch}
@@ -105,7 +95,9 @@ def test_a_disk_that_fills_up_leaves_nothing_and_says_how_much(tmp_path: Path, c
         """,
         tmp_path,
     )
-    done = subprocess.run([*private, *program], capture_output=True, text=True)
+    done = subprocess.run(
+        [*with_mount(tmp_path, "size=4m"), *program], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert "out: the disk is full: 8," in done.stdout
     assert "1,099,511,627,776 are free" in done.stdout

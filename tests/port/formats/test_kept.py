@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from tests.port.formats.failing import failing
-from tests.port.formats.programs import script
+from tests.port.formats.programs import script, with_mount
 from tests.port.formats.test_journal import FORMATS, SPECS, finish, interrupted
 from xlayout.errors import PortError
-from xlayout.port.formats import TensorSpec, create_sink, open_source
+from xlayout.port.formats import Sink, TensorSpec, create_sink, numpy_dtype, open_source
 from xlayout.port.formats.journal import JOURNAL
 
 COMMITS = """
@@ -70,10 +70,6 @@ def test_a_run_without_tensorstore_removes_no_other_plans_work(tmp_path: Path) -
 
 def test_what_will_be_removed_counts_as_room(tmp_path: Path) -> None:
     """On a real filesystem of 4 MB, of which another plan's work occupies three."""
-    mount = f'mount -t tmpfs -o size=4m none {tmp_path} && exec "$@"'
-    private = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount, "sh"]
-    if shutil.which("unshare") is None or ran([*private, "true"]).returncode:
-        pytest.skip("needs a private mount namespace, which this system does not allow")
     program = script(
         """
         out, specs = Path(sys.argv[1]) / "out", {"x": TensorSpec("int8", (3 << 20,))}
@@ -90,7 +86,7 @@ def test_what_will_be_removed_counts_as_room(tmp_path: Path) -> None:
         """,
         tmp_path,
     )
-    done = ran([*private, *program])
+    done = ran([*with_mount(tmp_path, "size=4m"), *program])
     assert done.stdout == "['out']\n", done.stderr
 
 
@@ -236,11 +232,15 @@ def test_a_run_that_is_killed_while_its_folder_appears_loses_nothing(
     assert [path.name for path in tmp_path.rglob("*")] == ["out", "model.safetensors"]
 
 
+def finished(sink: Sink) -> None:
+    sink.write("a", np.arange(4, dtype=np.int8))
+    sink.write("b", np.ones((2, 3), numpy_dtype("bfloat16")))
+    sink.commit()
+
+
 def committed(out: Path, key: str | None = "key") -> None:
     with create_sink(out, "safetensors", SPECS, key=key) as sink:
-        sink.write("a", np.arange(4, dtype=np.int8))
-        sink.write("b", np.ones((2, 3), "bfloat16"))
-        sink.commit()
+        finished(sink)
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o500])

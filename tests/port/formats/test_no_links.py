@@ -10,15 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.port.formats.arrays import save
 from tests.port.formats.failing import failing
 from xlayout.errors import PortError
-from xlayout.port.formats import TensorSpec, create_sink, open_source
+from xlayout.port.formats import open_source
 
 
 def commit(out: Path) -> None:
-    with create_sink(out, "safetensors", {"a": TensorSpec("int8", (4,))}) as sink:
-        sink.write("a", np.arange(4, dtype=np.int8))
-        sink.commit()
+    save(out, "safetensors", {"a": np.arange(4, dtype=np.int8)})
 
 
 @pytest.fixture(autouse=True)

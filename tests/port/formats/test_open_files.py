@@ -6,7 +6,6 @@ import errno
 import os
 import shutil
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.port.formats.failing import failing
+from tests.port.formats.test_midway import handles
 from tests.port.formats.test_threads import SPECS, values, written
 from xlayout.port.formats import open_files, open_source
 
@@ -119,10 +119,5 @@ def test_files_that_are_not_in_use_make_room_for_one_that_is_wanted(
 
 
 def opened(folder: Path) -> list[str]:
-    """The files in a folder that this process has open."""
-    found = []
-    for link in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # the listing's own is gone by now
-            path = link.readlink()
-            found += [path.name] if path.parent == folder else []
-    return sorted(found)
+    """The names of the files in a folder that this process has open."""
+    return sorted(Path(path).name for path in handles(folder))

@@ -10,17 +10,15 @@ from pathlib import Path
 from threading import Timer
 from typing import Any
 
-import ml_dtypes
-import numpy as np
 import pytest
 import tensorstore
 
 from tests.port.formats.failing import failing
 from tests.port.formats.test_journal import SPECS, finish, interrupted
-from tests.port.formats.test_kept import committed, stages
+from tests.port.formats.test_kept import committed, finished, stages
 from tests.port.formats.test_midway import handles
 from xlayout.errors import PortError
-from xlayout.port.formats import Sink, create_sink
+from xlayout.port.formats import create_sink
 from xlayout.port.formats.journal import JOURNAL
 from xlayout.port.formats.stages import dead_stages, try_lock
 
@@ -174,12 +172,6 @@ def test_a_folder_that_another_run_is_about_to_remove_is_not_used(
         assert stages(tmp_path / "out")
         assert sink.path == tmp_path / "out"
     assert not list(tmp_path.iterdir())
-
-
-def finished(sink: Sink) -> None:
-    sink.write("a", np.arange(4, dtype=np.int8))
-    sink.write("b", np.ones((2, 3), ml_dtypes.bfloat16))
-    sink.commit()
 
 
 def test_an_output_that_appears_takes_with_it_what_runs_left_that_were_killed_meanwhile(
