@@ -38,6 +38,7 @@ def is_plain_name(file: object, /) -> TypeGuard[str]:
     >>> is_plain_name("a.bin"), is_plain_name("../a.bin"), is_plain_name("é" * 128)
     (True, False, False)
     """
+    # Surrogates that are let through stand for bytes of a name that is no text (os.fsdecode).
     return (
         isinstance(file, str)
         and re.fullmatch(r"(?!\.+$)[^/\\\0:\ud800-\udc7f\udd00-\udfff]+", file) is not None
