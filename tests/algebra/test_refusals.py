@@ -152,6 +152,7 @@ def test_an_axis_is_no_truth() -> None:
 
 
 ONE: Any = Layout.identity((6,))
+SET: Any = {1, 0}
 
 
 @pytest.mark.parametrize(
@@ -160,6 +161,8 @@ ONE: Any = Layout.identity((6,))
         (lambda: Layout.concat(None), TypeError, "shapes: None; wanted a sequence of shapes"),  # type: ignore[arg-type]
         (lambda: Layout.concat(["ab"]), TypeError, "shapes: 'ab'; wanted a sequence of ints"),  # type: ignore[list-item]
         (lambda: Layout(3, SIX, ()), TypeError, "in_shapes: 3; wanted a sequence of shapes"),  # type: ignore[arg-type]
+        (lambda: Layout.permute((2, 3), SET), TypeError, "axes: {0, 1}; wanted a sequence of ints"),
+        (lambda: Layout.concat(SET), TypeError, "shapes: {0, 1}; wanted a sequence of shapes"),
         (lambda: ONE.regrouped(None, 6), TypeError, "out_shapes: 6; wanted a sequence of shapes"),
         (lambda: ONE.only(1), SizeError, "output: 1; the layout makes 1, from 0"),
         (lambda: ONE.only(True), TypeError, "output: True is a bool; wanted an int"),

@@ -159,3 +159,9 @@ def test_sizes_of_numpy_are_sizes(shape: Any) -> None:
 
 def test_sizes_may_come_from_an_iterator() -> None:
     assert Layout.parse("a b -> b a", iter((2, 3))) == Layout.permute((2, 3), (1, 0))
+
+
+@pytest.mark.parametrize("shape", [{2, 3}, {2: 0, 3: 1}, b"\2\3"], ids=repr)
+def test_sizes_come_in_an_order(shape: Any) -> None:
+    with pytest.raises(TypeError, match=r"^shape: .*; wanted a sequence of ints, or several$"):
+        Layout.parse("a b -> b a", shape)

@@ -74,15 +74,24 @@ def integers(values: Any, name: str, least: int | None = 0) -> tuple[int, ...]:
     """A sequence of ints, each at least `least` unless that is None.
 
     Raises:
-        TypeError: for anything else; a set has no order, bytes are meant as text.
+        TypeError: for anything else.
         SizeError: for an int below `least`.
     """
+    given = _ordered(values, name, "ints")
+    try:
+        return tuple([integer(n, name, least) for n in given])
+    except TypeError:
+        raise TypeError(f"{name}: {values!r}; wanted a sequence of ints") from None
+
+
+def _ordered(values: Any, name: str, of: str) -> tuple[Any, ...]:
+    """A sequence as a tuple. A set has no order, and bytes are meant as text."""
     try:
         if type(values) is tuple or not isinstance(values, (Set, Mapping, bytes, str)):
-            return tuple([integer(n, name, least) for n in values])
+            return tuple(values)  # it may be an iterator
     except TypeError:
         pass
-    raise TypeError(f"{name}: {values!r}; wanted a sequence of ints")
+    raise TypeError(f"{name}: {values!r}; wanted a sequence of {of}")
 
 
 def each_shape(shapes: Any, name: str = "shapes") -> tuple[Shape, ...]:
@@ -91,11 +100,7 @@ def each_shape(shapes: Any, name: str = "shapes") -> tuple[Shape, ...]:
     Raises:
         TypeError: for anything else.
     """
-    try:
-        given = tuple(shapes)
-    except TypeError:
-        raise TypeError(f"{name}: {shapes!r}; wanted a sequence of shapes") from None
-    return tuple(as_shape(shape, name) for shape in given)
+    return tuple([as_shape(shape, name) for shape in _ordered(shapes, name, "shapes")])
 
 
 def as_shapes(given: Any) -> tuple[Shape, ...]:
@@ -104,10 +109,7 @@ def as_shapes(given: Any) -> tuple[Shape, ...]:
     Raises:
         TypeError: for anything else.
     """
-    try:
-        shape = (given,) if is_size(given) else tuple(given)  # it may be an iterator
-    except TypeError:
-        raise TypeError(f"shape: {given!r}; wanted a sequence of ints, or several") from None
+    shape = (given,) if is_size(given) else _ordered(given, "shape", "ints, or several")
     return tuple(map(as_shape, (shape,) if all(map(is_size, shape)) else shape))
 
 
@@ -144,10 +146,7 @@ def axis_of(axis: int, ndim: int, name: str = "axis") -> int:
 
 def permutation(axes: Sequence[int], ndim: int) -> tuple[int, ...]:
     """All axes of an array, each once, in another order."""
-    try:
-        given = tuple(axes)
-    except TypeError:
-        raise TypeError(f"axes: {axes!r}; wanted a sequence of ints") from None
+    given = _ordered(axes, "axes", "ints")
     order = tuple(axis_of(a, ndim, "axes") for a in given)
     if sorted(order) != list(range(ndim)):
         raise AxisError(f"axes: {given}; wanted each of 0 to {ndim - 1} exactly once")
