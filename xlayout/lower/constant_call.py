@@ -44,7 +44,7 @@ def constant_call(
         return None
     steps, outputs, form, fill = program
     if form is not None:
-        return as_linear(form, backend, arrays)
+        return as_linear(lambda: form, backend, arrays)
     return bound(backend, steps, outputs, {}, fill)(*arrays)
 
 

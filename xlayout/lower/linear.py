@@ -6,7 +6,7 @@ other rules. Its holes are zeros, and what it drops is a hole of its transpose.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -20,7 +20,7 @@ from xlayout.lower.moves import moves_of, views_of
 from xlayout.lower.relayout import program_of
 from xlayout_native.strided import ZEROS
 
-__all__ = ["Linear", "as_linear", "form_of"]
+__all__ = ["Linear", "as_linear", "form_of", "linear_of"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -62,22 +62,19 @@ class Linear:
         return type(self)(self.layout.lift((count,)), self.backend)
 
 
-def as_linear(
-    layout: Layout | str, backend: Backend, arrays: Sequence[Any], fill: Any = 0
-) -> Any | None:
+def as_linear(make: Callable[[], Any], backend: Backend, arrays: Sequence[Any]) -> Any | None:
     """The results by the backend's own operation, or None if plain ops should run.
 
-    `layout` is a layout, or its text by `form_of`.
+    `make` describes the layout, as `Backend.linear` wants it.
     """
-    made = backend.linear(
-        lambda: layout if isinstance(layout, str) else _linear(layout, backend, fill), arrays
-    )
+    made = backend.linear(make, arrays)
     if made is None:
         return None
     return made[0] if len(made) == 1 else tuple(made)
 
 
-def _linear(layout: Layout, backend: Backend, fill: Any) -> Linear | None:
+def linear_of(layout: Layout, backend: Backend, fill: Any) -> Linear | None:
+    """A layout as one value; None if it is not linear."""
     return Linear(layout, backend) if _is_linear(layout, is_zero(fill)) else None
 
 

@@ -17,7 +17,7 @@ from xlayout.backend import Backend, Moves
 from xlayout.lower.bound import bound, spent_by, tables_of
 from xlayout.lower.fill import is_zero
 from xlayout.lower.holes import copied_holes, fill_holes
-from xlayout.lower.linear import as_linear, form_of
+from xlayout.lower.linear import as_linear, form_of, linear_of
 from xlayout.lower.moves import moves_of
 from xlayout.lower.relayout import program_of, relayout_of
 from xlayout.lower.tuned import tuned
@@ -40,10 +40,11 @@ def recipe(layout: Layout, backend: Backend, fill: Any) -> Recipe:
         return _compiled(layout, backend, fill)
     direct = _direct(layout, backend)
     small = layout.out_size <= _SMALL
+    form = cache(lambda: form_of(layout, False, is_zero(fill)))
     if direct is not None:
         if small:
             return _quick(layout, backend, fill, direct)
-        each = _written(layout, backend, _linear(layout, backend, True, direct))
+        each = _written(layout, backend, _linear(form, backend, direct))
         if len(layout.out_shapes) == 1:
             return each
         # Where copies are batched, as on a GPU, one `move` makes all outputs.
@@ -54,22 +55,17 @@ def recipe(layout: Layout, backend: Backend, fill: Any) -> Recipe:
         # A single step is one call already, but padding takes longer than zeros and the kernel.
         alone = len(steps) == 1 and not layout.has_holes
         return program if alone else _quick(layout, backend, fill, program)
-    program = _linear(layout, backend, is_zero(fill), program)
+    program = _linear(form, backend, program)
     by_pieces = _by_pieces(layout, backend, fill, program, _joined(layout, steps))
     if layout.has_holes and not is_zero(fill):
-        return backend.quick(by_pieces, None, len(layout.in_shapes), layout.out_shapes)
+        return _quick(layout, backend, fill, by_pieces)
     return _written(layout, backend, by_pieces)
 
 
 def _compiled(layout: Layout, backend: Backend, fill: Any) -> Recipe:
     """What a framework compiles as a whole: one operation for large arrays, or plain ops."""
     plain = _direct(layout, backend) or _program(layout, backend, fill)[0]
-
-    def run(*arrays: Any) -> Any:
-        result = as_linear(layout, backend, arrays, fill)
-        return plain(*arrays) if result is None else result
-
-    return run
+    return _linear(lambda: linear_of(layout, backend, fill), backend, plain)
 
 
 def _program(layout: Layout, backend: Backend, fill: Any) -> tuple[Recipe, Sequence[Step]]:
@@ -104,15 +100,12 @@ def _written(layout: Layout, backend: Backend, otherwise: Recipe) -> Recipe:
     return backend.quick(run, moves, len(layout.in_shapes), layout.out_shapes)
 
 
-def _linear(layout: Layout, backend: Backend, zero: bool, otherwise: Recipe) -> Recipe:
-    """One operation that autograd sees, if the backend has one for these arrays."""
-    form = cache(lambda: form_of(layout, False, zero))
+def _linear(make: Callable[[], Any], backend: Backend, otherwise: Recipe) -> Recipe:
+    """One operation that autograd or a compiler sees, if the backend has one for these arrays."""
 
     def run(*arrays: Any) -> Any:
-        made = backend.linear(form, arrays)
-        if made is None:
-            return otherwise(*arrays)
-        return made[0] if len(made) == 1 else tuple(made)
+        made = as_linear(make, backend, arrays)
+        return otherwise(*arrays) if made is None else made
 
     return run
 

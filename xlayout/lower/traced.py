@@ -17,7 +17,7 @@ from xlayout.dynamo import constant
 from xlayout.errors import SizeError
 from xlayout.lower.answers import Answer, answered, answering
 from xlayout.lower.bound import bound, tables_of
-from xlayout.lower.linear import as_linear, form_of
+from xlayout.lower.linear import as_linear, form_of, linear_of
 from xlayout.lower.named import function_named
 from xlayout.lower.relayout import program_of
 from xlayout.lower.tuned import owned
@@ -51,7 +51,11 @@ def trace(backend: Backend, plan: Answer, arrays: Sequence[Any], fill: Any) -> A
     """
     steps, outputs, tables, whole = answered(plan)
     if whole is not None:
-        made = as_linear(whole, backend, arrays, fill)
+        made = as_linear(
+            lambda: whole if isinstance(whole, str) else linear_of(whole, backend, fill),
+            backend,
+            arrays,
+        )
         if made is not None:
             return made
     dims = arrays[0].shape
