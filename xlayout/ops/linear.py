@@ -95,8 +95,7 @@ def _parts(backend: Backend, tile: Any, x: Any, widths: list[int]) -> list[Any]:
     if isinstance(x, (list, tuple)):
         if len(x) != len(widths):
             raise SizeError(f"x: {len(x)} parts; the tiles have {len(widths)} columns")
-        names = [f"x[{k}]" for k in range(len(x))]
-        given = list(zip(names, x, widths, strict=True))
+        given = [(f"x[{k}]", *pair) for k, pair in enumerate(zip(x, widths, strict=True))]
     else:
         given = [("x", x, sum(widths))]
     for name, part, width in given:
@@ -112,7 +111,7 @@ def _parts(backend: Backend, tile: Any, x: Any, widths: list[int]) -> list[Any]:
                 f"{name}: shape {shape}; x[0] has {_shape(given[0][1])}: all but the last axis "
                 "must agree"
             )
-    if isinstance(x, (list, tuple)) or len(widths) == 1:
+    if len(given) == len(widths):
         return [part for _, part, _ in given]
     cuts = pairwise(accumulate(widths, initial=0))
     return [backend.slice(x, x.ndim - 1, left, right, 1) for left, right in cuts]

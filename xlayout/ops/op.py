@@ -153,8 +153,7 @@ def many_to_one(
         try:
             arrays = tuple(xs)
         except TypeError:
-            wanted = "a sequence of arrays"
-            raise TypeError(f"xs: {a_type(xs)}; wanted {wanted}") from None
+            raise TypeError(f"xs: {a_type(xs)}; wanted a sequence of arrays") from None
         return run(arrays, options)
 
     return cast("ManyToOne[P]", array_function(call, function, on_shapes(function, each_shape)))
