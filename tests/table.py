@@ -1,14 +1,25 @@
-"""Table: what a layout makes of arrays, with every element looked up."""
+"""Table: layouts and loops element by element, which is what they are compared with."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from xlayout import Layout
+from xlayout import Layout, Piece
 
-__all__ = ["by_table"]
+__all__ = ["UNCUT", "by_table", "pairs"]
+
+UNCUT = Layout(((42,),), ((42,),), tuple(Piece(pow(3, k, 43) - 1, k) for k in range(42))).inverse()
+"""A bijection whose boxes no straight cut tells apart: its program looks up a table."""
+
+
+def pairs(first: int, other: int, loops: Iterable[tuple[int, int, int]]) -> list[tuple[int, int]]:
+    """All positions of (n, stride, other stride) loops on both sides: what a piece means."""
+    found = [(first, other)]
+    for n, x, z in loops:
+        found = [(a + k * x, b + k * z) for a, b in found for k in range(n)]
+    return found
 
 
 def by_table(layout: Layout, arrays: Sequence[np.ndarray], fill: float = 0) -> list[np.ndarray]:

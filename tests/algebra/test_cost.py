@@ -12,19 +12,9 @@ from hypothesis import strategies as st
 
 import xlayout as xl
 from tests.strategies import several
+from tests.table import pairs
 from xlayout.algebra import Layout, Piece
 from xlayout.algebra.shapes import bounds
-
-
-def pairs(piece: Piece) -> list[tuple[int, int]]:
-    """All (input, output) positions of a piece."""
-    return [
-        (
-            piece.in_offset + sum(k * x for k, (_, x, _) in zip(at, piece.loops, strict=True)),
-            piece.out_offset + sum(k * z for k, (_, _, z) in zip(at, piece.loops, strict=True)),
-        )
-        for at in itertools.product(*(range(n) for n, _, _ in piece.loops))
-    ]
 
 
 def stretch(follows: Callable[[int], int | None]) -> int:
@@ -40,9 +30,10 @@ def stretch(follows: Callable[[int], int | None]) -> int:
 
 def runs(piece: Piece) -> tuple[int, int, int]:
     """Elements in a row on the input side, on the output side, and on both."""
-    forward = {i: o for i, o in sorted(pairs(piece), reverse=True)}  # noqa: C416 -- the first o
-    backward = {o: i for i, o in pairs(piece)}
     i, o = piece.in_offset, piece.out_offset
+    both_ways = pairs(i, o, piece.loops)
+    forward = dict(sorted(both_ways, reverse=True))  # the first o
+    backward = {o: i for i, o in both_ways}
     both = next(k for k in itertools.count(1) if backward.get(o + k) != i + k)
     return (
         stretch(lambda k: forward.get(i + k)),

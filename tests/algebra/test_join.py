@@ -5,12 +5,11 @@ Among many boxes those that one meets are found without trying all.
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.table import pairs
 from xlayout.algebra.join import Side, join, side
 from xlayout.algebra.near import near
 from xlayout.errors import CompositionError
@@ -30,24 +29,12 @@ def sides(draw: st.DrawFn) -> Side:
 
 def positions(box: Side) -> dict[int, int]:
     """The position that a box has at each shared position."""
-    shared, carried, steps = box
-    return {
-        shared + sum(k * y for k, (_, y, _) in zip(at, steps, strict=True)): carried
-        + sum(k * x for k, (_, _, x) in zip(at, steps, strict=True))
-        for at in itertools.product(*(range(n) for n, _, _ in steps))
-    }
+    return dict(pairs(*box))
 
 
 def met(a: Side, b: Side) -> list[tuple[int, int]]:
     """The positions of both, wherever they meet."""
-    return sorted(
-        (
-            x + sum(k * left for k, (_, left, _) in zip(at, loops, strict=True)),
-            z + sum(k * right for k, (_, _, right) in zip(at, loops, strict=True)),
-        )
-        for x, z, loops in join(a, b)
-        for at in itertools.product(*(range(n) for n, _, _ in loops))
-    )
+    return sorted(pair for meeting in join(a, b) for pair in pairs(*meeting))
 
 
 @given(sides(), sides())

@@ -21,6 +21,7 @@ from tests.strategies import (
     steps,
     sums,
 )
+from tests.table import pairs
 from xlayout.algebra import Layout, Piece
 
 sizes = st.sampled_from([1, 6, 12, 24, 36, 60])
@@ -40,13 +41,7 @@ def follow(table: np.ndarray, then: np.ndarray) -> np.ndarray:
 def test_index_is_the_definition_of_a_piece(layout: Layout) -> None:
     table = [-1] * layout.out_size
     for piece in layout.pieces:
-        for steps_ in itertools.product(*(range(n) for n, _, _ in piece.loops)):
-            i = piece.in_offset + sum(
-                k * x for k, (_, x, _) in zip(steps_, piece.loops, strict=True)
-            )
-            o = piece.out_offset + sum(
-                k * z for k, (_, _, z) in zip(steps_, piece.loops, strict=True)
-            )
+        for i, o in pairs(piece.in_offset, piece.out_offset, piece.loops):
             assert table[o] == -1, "an output written twice"
             table[o] = i
     assert layout.index().tolist() == table

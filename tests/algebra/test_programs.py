@@ -20,6 +20,7 @@ from tests.strategies import (
     shapes,
     sums,
 )
+from tests.table import UNCUT
 from xlayout.algebra import Layout, Piece
 from xlayout.algebra.assemble import build
 from xlayout.algebra.program import Program
@@ -213,11 +214,8 @@ def test_no_order_of_segments_needs_a_table(sizes: list[int], data: Any) -> None
 
 
 def test_what_resists_the_cuts_is_one_gather() -> None:
-    points = [Piece(pow(3, k, 43) - 1, k) for k in range(42)]
-    crossed = Layout([(42,)], [(42,)], points).inverse()
-    program = check(crossed)
-    assert verbs(program) == ["gather"]
-    assert crossed.cost(1).lowering == "gather"
+    assert verbs(check(UNCUT)) == ["gather"]
+    assert UNCUT.cost(1).lowering == "gather"
 
 
 def test_a_table_in_hundreds_of_pieces_is_one_gather() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,6 +9,7 @@ from hypothesis import strategies as st
 
 import xlayout as xl
 from tests.strategies import factorisations, layouts, memory_strides, several, shapes, strided
+from tests.table import pairs
 from xlayout.algebra import Layout, Piece
 from xlayout.algebra.strided import row_major, strided_copies
 from xlayout.errors import ShapeError
@@ -97,15 +96,8 @@ def test_strided_copies_move_every_element_to_its_address(
     in_shape = data.draw(factorisations(layout.in_size))
     out_shape = data.draw(factorisations(layout.out_size))
     source, target = data.draw(memory_strides(in_shape)), data.draw(memory_strides(out_shape))
-    moved = set()
-    for address, to, loops in strided_copies(layout.pieces, in_shape, source, out_shape, target):
-        for k in itertools.product(*(range(n) for n, _, _ in loops)):
-            moved.add(
-                (
-                    address + sum(d * x for d, (_, x, _) in zip(k, loops, strict=True)),
-                    to + sum(d * z for d, (_, _, z) in zip(k, loops, strict=True)),
-                )
-            )
+    copies = strided_copies(layout.pieces, in_shape, source, out_shape, target)
+    moved = {pair for copy in copies for pair in pairs(*copy)}
     table = layout.index()
     read, written = addresses(in_shape, source), addresses(out_shape, target)
     assert moved == {(int(read[i]), int(written[o])) for o, i in enumerate(table) if i >= 0}

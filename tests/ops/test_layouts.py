@@ -19,6 +19,7 @@ import xlayout as xl
 from tests.frameworks import Framework, Jax, Numpy, Torch
 from tests.ops.examples import flat, numbered
 from tests.strategies import bijections, layouts, strided
+from tests.table import UNCUT as FLAT
 from tests.table import by_table
 from xlayout import Layout, Piece
 from xlayout.errors import ShapeError
@@ -109,10 +110,7 @@ WOVEN = Layout(
 )
 """Three inputs, two outputs, two holes; the second and third input are woven."""
 
-UNCUT = Layout(
-    ((2, 21),), ((2, 21),), tuple(Piece(pow(3, k, 43) - 1, k) for k in range(42))
-).inverse()
-"""A bijection whose boxes no straight cut tells apart: traced, it takes an index table."""
+UNCUT = FLAT.regrouped([(2, 21)], [(2, 21)])
 
 
 def test_several_inputs_and_outputs_with_holes(backend: Framework) -> None:

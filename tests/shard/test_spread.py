@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
 
 import numpy as np
 from hypothesis import given, settings
@@ -13,7 +12,8 @@ from hypothesis.strategies import DrawFn
 
 from tests.counted import counted
 from tests.shard.meshes import MESHES, positions, shardings
-from xlayout.algebra import Layout, Piece
+from tests.table import pairs
+from xlayout.algebra import Layout
 from xlayout.shard import Mesh, Sharding, Split, plan_reshard
 from xlayout.shard.spread import has_owners, places_in, spread
 
@@ -25,13 +25,6 @@ def cases(draw: DrawFn) -> Case:
     mesh = draw(st.sampled_from(MESHES))
     shape = tuple(draw(st.lists(st.integers(0, 9), max_size=3)))
     return draw(shardings(mesh, shape)), shape, 4 * math.prod(shape) + 4
-
-
-def pairs(piece: Piece) -> Iterator[tuple[int, int]]:
-    found = [(piece.in_offset, piece.out_offset)]
-    for n, x, z in piece.loops:
-        found = [(i + k * x, o + k * z) for i, o in found for k in range(n)]
-    yield from found
 
 
 def held(case: Case) -> dict[int, set[int]]:
@@ -52,7 +45,7 @@ def test_it_holds_what_the_ranks_hold(case: Case) -> None:
     found: dict[int, set[int]] = defaultdict(set)
     for pieces in spread(sharding, shape, step).values():
         for piece in pieces:
-            for position, at in pairs(piece):
+            for position, at in pairs(piece.in_offset, piece.out_offset, piece.loops):
                 assert at not in found[position]
                 found[position].add(at)
     assert found == held(case)
@@ -68,7 +61,7 @@ def test_the_first_of_each_group_stands_for_all_that_hold_the_same(case: Case) -
     for owners, pieces in spread(sharding, shape, step, copies=False).items():
         places = places_in(sharding.mesh, owners)
         for piece in pieces:
-            for position, at in pairs(piece):
+            for position, at in pairs(piece.in_offset, piece.out_offset, piece.loops):
                 assert places[at // step] == 0
                 assert position not in found
                 found[position] = {at + place * step for place in set(places)}
