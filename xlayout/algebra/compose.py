@@ -25,7 +25,7 @@ __all__ = [
 
 MAX_PIECES = 4096
 _MAX_RAW = 64 * MAX_PIECES  # pieces before merging, which removes most of them
-_CROWD = 16  # near pieces of each, which take longer to join than all take to be marked
+_CROWD = 16  # near others of a piece; to join more takes longer than a fingerprint of all
 _FEW = 1 << 18  # positions; a table of this many is still faster than joining more pairs of pieces
 
 

@@ -27,7 +27,6 @@ def pattern_of(
 ) -> str | None:
     """A pattern with its sizes that may describe the layout, or None."""
     found: list[tuple[int, int, Box]] = []
-    # A side of one array is not cut, which would look at every pair of loops.
     for j, k, here in between_each(pieces, bounds(in_shapes), bounds(out_shapes)):
         cut = boxes(j, here, in_shapes[j], out_shapes[k])
         if cut is None or any(r.in_axis < 0 for box in cut for r in box.runs):

@@ -63,6 +63,7 @@ def copied_holes(
 
 
 def _copies(region: Region, steps: tuple[int, ...], row: int) -> list[StridedCopy]:
+    """A region as copies of the row: as often as it fits into a stretch, and once what is left."""
     to = sum(first * step for (first, _), step in zip(region, steps, strict=True))
     run, outer = 1, list[Loop]()
     sizes = [last - first for first, last in region]

@@ -17,8 +17,8 @@ from xlayout_native.strided import ZEROS
 
 __all__ = ["Write", "as_outputs", "is_nested", "neighbours", "write_of", "writer_of"]
 
-_SMALL = 1 << 14  # elements; of more, if they are in short rows, frameworks fill holes faster
-_ROW = 64
+_SMALL = 1 << 14  # elements; of more, in short rows, frameworks fill the holes faster
+_ROW = 64  # elements; rows of fewer are short
 _FEW = 16  # arrays; that few are compared with one another sooner than told apart
 _MOST = 1 << 40  # elements; more have no place in memory, which a framework is to say
 
@@ -70,7 +70,7 @@ def neighbours(backend: Backend, arrays: Sequence[Any]) -> Callable[[Any], Seque
 
 def _box(backend: Backend, x: Any) -> Side | None:
     """The bytes of an array, or None if they are not known."""
-    extent = getattr(backend, "extent", None)  # others' backends had to do without it
+    extent = getattr(backend, "extent", None)  # a backend of others may be older
     found = extent and extent(x)
     if found is None:
         return None

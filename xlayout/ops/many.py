@@ -106,7 +106,7 @@ def _batched(
     return None if strides is None else (backend, strides)
 
 
-# In one cache: each search for one of the few layouts that a thousand tensors have compares two.
+# One cache for both: each look-up compares two equal layouts, for each of a thousand tensors.
 @lru_cache(1024)
 def _copies(layout: Layout, strides: tuple[tuple[int, ...], ...]) -> tuple[bool, Moves]:
     """Whether a layout has holes, and its moves between such arrays and row-major ones."""
