@@ -117,7 +117,8 @@ def adopt(offered: Any, /, *, copy: bool | None = None) -> np.ndarray:
             f"{offered.dtype}{list(shape)} cannot be shared: its strides {tuple(offered.strides)} "
             "are not row-major, and its owner gives bits by rows; pass copy=None"
         )
-    return x.copy() if copy else x
+    copied = obstacle and x.flags.writeable  # not so of what JAX has copied
+    return x.copy() if copy and not copied else x
 
 
 def keep(x: Any, /, *, copy: bool | None = None) -> np.ndarray:

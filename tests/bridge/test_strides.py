@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import jax.numpy as jnp
@@ -205,3 +206,14 @@ def test_what_is_conjugated_in_name_only_is_copied_by_rows() -> None:
     n = to_numpy(t.conj())
     assert n.flags.c_contiguous
     np.testing.assert_array_equal(n, t.numpy().conj())
+
+
+def test_what_torch_has_copied_numpy_does_not_copy_again() -> None:
+    t = torch.ones(1 << 16, dtype=torch.complex64).conj()
+    tracemalloc.start()  # it sees numpy's memory alone
+    n = to_numpy(t, copy=True)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < n.nbytes
+    n[:] = 0
+    assert t.eq(1).all()
