@@ -14,6 +14,7 @@ from torch.autograd import forward_ad
 from torch.func import grad, hessian, jvp, vmap
 
 import xlayout as xl
+import xlayout_torch
 from tests.frameworks import Framework
 from xlayout.errors import ShapeError
 
@@ -159,6 +160,22 @@ def test_an_array_of_one_number_is_no_number(backend: Framework) -> None:
         TypeError, match=r"^fill: array\(\[3\]\) is a numpy.ndarray; wanted a number"
     ):
         backend.call(lambda x: layout(x, fill=np.array([3])), x)
+
+
+def test_nor_is_one_of_several_where_arrays_are_many_or_sharded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    jax = pytest.importorskip("jax")
+    layout = xl.pad.layout((2,), to=3)
+    rows = jax.sharding.NamedSharding(jax.make_mesh((2,), ("r",)), jax.sharding.PartitionSpec("r"))
+    monkeypatch.setattr(xlayout_torch, "batch_strides", lambda xs: tuple(x.stride() for x in xs))
+    for call in (
+        lambda fill: xl.apply(layout, jax.device_put(np.ones(2, np.float32), rows), fill=fill),
+        lambda fill: xl.apply_many([layout], [torch.ones(2)], fill=fill),  # as on a GPU
+        lambda fill: xl.apply_many([layout.inverse()], [torch.ones(3)], fill=fill),
+    ):
+        with pytest.raises(TypeError, match=r"^fill: array\(\[3, 4\]\) is a numpy.ndarray; wanted"):
+            call(np.array([3, 4]))
 
 
 def test_a_number_that_asks_for_a_gradient_is_refused() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from xlayout.algebra import Layout
 from xlayout.algebra.layout import check_layout
 from xlayout.lower.calls import Comm, any_sharded
-from xlayout.lower.fill import as_number, check_fill
+from xlayout.lower.fill import as_number, check_fill, is_zero
 from xlayout.lower.run import check_copy
 from xlayout.ops.options import refuse_out_and_views, runs_sharded, sharding_options
 from xlayout.registry import backend_of
@@ -73,6 +73,6 @@ def apply(
 
     check_copy(copy)
     refuse_out_and_views(out, copy)
-    if (fill := as_number(fill)) != 0:  # not every dtype has a zero
+    if not is_zero(fill := as_number(fill)):  # not every dtype has a zero
         check_fill(arrays[0].dtype, fill)
     return run_layout(layout, arrays, fill=fill, **sharding)

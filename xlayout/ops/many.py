@@ -12,7 +12,7 @@ from xlayout.algebra.shapes import a_type
 from xlayout.backend import Backend, Moves
 from xlayout.errors import SizeError
 from xlayout.lower.calls import array_name, common_backend
-from xlayout.lower.fill import as_number, check_fill
+from xlayout.lower.fill import as_number, check_fill, is_zero
 from xlayout.lower.holes import fill_holes
 from xlayout.lower.moves import moves_of
 from xlayout.lower.recipe import write_pieces
@@ -75,7 +75,7 @@ def apply_many(
             continue
         backend, strides = batch
         holes, moves = _copies(layout, strides)
-        if fill != 0 or holes:  # not every dtype has a zero
+        if holes or not is_zero(fill):  # not every dtype has a zero
             check_fill(xs[0].dtype, fill)
         outputs = tuple([backend.empty(shape, xs[0]) for shape in layout.out_shapes])
         waiting.setdefault(backend.name, []).append((layout, holes, moves, xs, outputs))
