@@ -288,6 +288,7 @@ def test_several_shapes_in_a_pattern_may_be_given_as_one() -> None:
     [
         ([Layout.identity(2)], [3], r"arrays\[0\]: expected a torch.Tensor, jax.Array or"),
         (Layout.identity(2), [np.ones(2)], "layouts: a Layout; wanted a sequence of layouts"),
+        ({Layout.identity(2)}, [np.ones(2)], "layouts: a set; wanted a sequence of layouts"),
         ([], 3, "arrays: an int; wanted a sequence of arrays"),
     ],
 )

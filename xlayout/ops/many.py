@@ -87,9 +87,11 @@ def apply_many(
 
 def _listed(given: Any, name: str) -> list[Any]:
     try:
-        return list(given)
+        if not isinstance(given, (set, frozenset)):  # those have no order to pair them by
+            return list(given)
     except TypeError:
-        raise TypeError(f"{name}: {a_type(given)}; wanted a sequence of {name}") from None
+        pass
+    raise TypeError(f"{name}: {a_type(given)}; wanted a sequence of {name}")
 
 
 def _batched(
