@@ -81,6 +81,25 @@ def test_the_readme_tells_small_calls_as_they_were_measured() -> None:
     assert "as in a real program, it is {}, {} and {}.".format(*between) in text
 
 
+def test_the_readme_tells_the_xeon_as_it_was_measured() -> None:
+    def told(family: str, framework: str, name: str, digits: int) -> str:
+        rows = load(page.RESULTS.with_name(f"grid-xeon-{family}.json")).of(family)
+        own = [row for row in rows if row.framework == framework and row.size >= 64 << 20]
+        return f"{statistics.median(row.times[name].ratio for row in own):.{digits}f}"
+
+    text = " ".join(README.read_text("utf-8").split())
+    reused = [
+        told(family, framework, "xlayout reused", 2)
+        for family in ("rows", "zips", "transposes")
+        for framework in ("torch", "numpy")
+    ]
+    reused.insert(2, told("rows", "torch", "eager reused", 1))
+    own = "take {} in torch and {} in numpy (torch's own ops {}), zips {} and {}, and transposes {}"
+    assert f"{own} and {{}}.".format(*reused) in text
+    fresh = [told(family, "torch", "xlayout fresh", 1) for family in ("rows", "transposes")]
+    assert "Fresh rows take {} and fresh transposes {}, because".format(*fresh) in text
+
+
 def test_a_part_of_a_run_is_not_told(tmp_path: Path) -> None:
     part = tmp_path / "grid.json"
     save(results(ROWS), part)
