@@ -18,7 +18,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import ml_dtypes
 import numpy as np
 
 import xlayout as xl
@@ -26,7 +25,7 @@ from bench.gpu.checks import OPS, Calls, contest, measured, show
 from bench.gpu.speed import FIRST, options
 from bench.gpu.timing import ROUNDS, Figure, figure_of
 from xlayout.bench.answers import UNSIGNED, answer, elements
-from xlayout.bench.by_jax import WORDS
+from xlayout.bench.by_jax import KINDS, WORDS
 from xlayout.bench.cases import Case, make_case
 from xlayout.bench.contest import parts_of
 from xlayout.bench.hands import Permute
@@ -35,7 +34,6 @@ from xlayout.bench.words import fresh
 __all__ = ["main", "rows"]
 
 GPU = jax.default_backend() == "gpu"
-KINDS = {"uint8": np.uint8, "float32": np.float32, "bfloat16": ml_dtypes.bfloat16}
 ENOUGH = 2e-2
 """Seconds of work for one reading: the host's part, which comes first and last, is then small."""
 

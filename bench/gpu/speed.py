@@ -23,7 +23,7 @@ from bench.gpu.timing import race
 from xlayout.bench.answers import answer, elements
 from xlayout.bench.by_torch import WORDS
 from xlayout.bench.cases import make_case
-from xlayout.bench.contest import parts_of
+from xlayout.bench.contest import arrays_of, parts_of
 from xlayout.bench.words import fresh
 
 __all__ = ["DTYPES", "main", "options", "rows"]
@@ -79,17 +79,7 @@ def figures(op: str, dtype: str, mib: int, *, compiled: bool) -> dict[str, Any]:
 
 def raw(made: Any) -> torch.Tensor:
     """The bytes of all results, one after another."""
-    parts = list(flat(made))
-    return torch.cat([x.reshape(-1).view(torch.uint8) for x in parts])
-
-
-def flat(made: Any) -> Iterator[torch.Tensor]:
-    """The tensors in nested lists and tuples."""
-    if isinstance(made, (list, tuple)):
-        for part in made:
-            yield from flat(part)
-    else:
-        yield made
+    return torch.cat([x.reshape(-1).view(torch.uint8) for x in arrays_of(made)])
 
 
 def options(description: str) -> argparse.Namespace:

@@ -18,7 +18,7 @@ from xlayout.bench.contest import Contest, memcpys, parts_of
 from xlayout.bench.timing import Call
 from xlayout.bench.words import Words, by_einops, fresh
 
-__all__ = ["WORDS", "jax_contest"]
+__all__ = ["KINDS", "WORDS", "jax_contest"]
 
 WORDS = Words(
     permute=jnp.transpose,
@@ -28,13 +28,14 @@ WORDS = Words(
     pad=lambda x, axis, more: jnp.pad(x, [(0, more * (k == axis)) for k in range(x.ndim)]),
 )
 
-_KINDS = {"uint8": np.uint8, "float32": np.float32, "bfloat16": ml_dtypes.bfloat16}
+KINDS = {"uint8": np.uint8, "float32": np.float32, "bfloat16": ml_dtypes.bfloat16}
+"""The dtypes that JAX reads bits as."""
 
 
 def jax_contest(case: Case, content: Bits, dtype: str, *, threads: int) -> Contest:
     """The calls of a case on JAX arrays on the CPU, where no result goes into an array."""
     cpu = jax.devices("cpu")[0]
-    given = parts_of(content.view(_KINDS[dtype]), case.layout.in_shapes)
+    given = parts_of(content.view(KINDS[dtype]), case.layout.in_shapes)
     xs = [jax.device_put(jnp.array(x), cpu) for x in given]
     hand = fresh(case.hand, case.layout.out_shapes, WORDS)
     calls: dict[str, Call] = {
