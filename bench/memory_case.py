@@ -140,7 +140,7 @@ def peak(call: Callable[..., Any], xs: list[Any], rested: int) -> tuple[Any, int
 
 
 def donated(op: str, megabytes: int) -> None:
-    """Print what an op took that could work in the input's memory, as a fraction of the input."""
+    """Print the bytes that an op took which could work in the memory of its input."""
     import torch
 
     rows = megabytes * (1 << 20) // (4 * COLUMNS) // COLUMNS * COLUMNS
@@ -153,7 +153,7 @@ def donated(op: str, megabytes: int) -> None:
     made = OURS[op](x, donate=True)
     rise = resident("VmHWM") - before
     assert torch.equal(made, wanted), f"{op}, donated: wrong"
-    print(json.dumps({"extra": rise / made.nbytes, "bytes": rise}))
+    print(json.dumps({"bytes": rise}))
 
 
 def main(op: str, framework: str, form: str, who: str, megabytes: int) -> None:
