@@ -60,9 +60,9 @@ def pointer(x: Any) -> int:
     return int(x.data_ptr() if isinstance(x, torch.Tensor) else x.unsafe_buffer_pointer())
 
 
-def races(count: int) -> list[Race]:
+def races(tensors: int) -> list[Race]:
     """Every race, after one run each to check that both contenders share their input's memory."""
-    state = {f"layers.{i}.weight": torch.randn(16, 64) for i in range(count)}
+    state = {f"layers.{i}.weight": torch.randn(16, 64) for i in range(tensors)}
     arrays = {name: jnp.asarray(t.numpy()) for name, t in state.items()}
     t, a = torch.randn(16, 64), jnp.ones((16, 64))
     n = t.numpy()
@@ -77,7 +77,7 @@ def races(count: int) -> list[Race]:
     into, out = jax.dlpack.from_dlpack, torch.from_dlpack
     return [
         checked(
-            f"to_jax, state dict of {count}",
+            f"to_jax, state dict of {tensors}",
             state,
             lambda: {name: into(x) for name, x in state.items()},
             lambda: to_jax(state),
@@ -85,7 +85,7 @@ def races(count: int) -> list[Race]:
             limited=True,
         ),
         checked(
-            f"to_torch, state dict of {count}",
+            f"to_torch, state dict of {tensors}",
             arrays,
             lambda: {name: out(x) for name, x in arrays.items()},
             lambda: to_torch(arrays),

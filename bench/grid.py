@@ -19,7 +19,7 @@ from pathlib import Path
 from bench.compare import different
 from bench.plan import FAMILIES, FULL, QUICK, Grid, left_out
 from bench.record import Results, load, save
-from bench.report import parser
+from bench.report import RESULTS, parser
 from xlayout.bench.frameworks import installed
 from xlayout.bench.machine import busy, machine, processors, use_threads
 from xlayout.bench.rows import Key, Row, Work, measure, work
@@ -27,7 +27,6 @@ from xlayout.bench.tables import peaks_table, size_text, times_table
 
 __all__ = ["fill", "main", "report", "start"]
 
-FOLDER = Path(__file__).parent / "results"
 UNFINISHED = 3
 
 
@@ -37,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     use_threads(options.threads)  # frameworks count the processors when they start
     if warning := busy():
         print(warning, file=sys.stderr)
-    path = options.out or FOLDER / f"{'quick' if options.quick else 'grid'}.json"
+    path = options.out or RESULTS / f"{'quick' if options.quick else 'grid'}.json"
     grid = QUICK if options.quick else FULL
     families = options.family or FAMILIES
     try:

@@ -45,10 +45,7 @@ def main(arguments: Sequence[str]) -> int:
     options = asked.parse_args(arguments)
     if options.mb < LEAST:
         asked.error(f"--mb: {options.mb}; wanted {LEAST} or more")
-    try:
-        frameworks = chosen(options.only, FORMS)
-    except ValueError as error:
-        asked.error(str(error))
+    frameworks = chosen(asked, options.only, FORMS)
     size, rows = str(options.mb), []
     for framework in frameworks:
         for op in OPS:

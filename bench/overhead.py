@@ -140,10 +140,7 @@ def main(arguments: Sequence[str]) -> int:
     asked.add_argument("--only", choices=LIMITS, help="only this framework")
     asked.add_argument("--op", choices=OPS, help="only this op")
     options = asked.parse_args(arguments)
-    try:
-        frameworks = chosen(options.only, LIMITS)
-    except ValueError as error:
-        asked.error(str(error))
+    frameworks = chosen(asked, options.only, LIMITS)
     if "jax" in frameworks:
         import jax
 

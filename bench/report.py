@@ -38,17 +38,13 @@ def parser(name: str, text: str | None) -> ArgumentParser:
     )
 
 
-def chosen(only: str | None, frameworks: Iterable[str]) -> list[str]:
-    """The frameworks that are installed, or only the one that was asked for.
-
-    Raises:
-        ValueError: if the one asked for is not installed.
-    """
+def chosen(asked: ArgumentParser, only: str | None, frameworks: Iterable[str]) -> list[str]:
+    """The frameworks that are installed, or only the one asked for; if it is not there, an exit."""
     here = [name for name in frameworks if name in installed()]
     if only is None:
         return here
     if only not in here:
-        raise ValueError(f"--only: {only} is not installed; there are {', '.join(here)}")
+        asked.error(f"--only: {only} is not installed; there are {', '.join(here)}")
     return [only]
 
 
