@@ -60,42 +60,42 @@ def fresh(hand: Hand, shapes: Sequence[Shape], words: Words) -> Callable[..., An
 
 def into(hand: Hand, words: Words) -> Callable[[Sequence[Any], Sequence[Any]], Any]:
     """The op as a function (inputs, outputs) that writes into the outputs and returns them."""
-
-    def join(xs: Sequence[Any], ys: Sequence[Any]) -> Any:
-        assert isinstance(hand, Join)
-        parts = _seen(xs, hand.parts)
-        shape = list(parts[0].shape)
-        shape[hand.axis] = sum(part.shape[hand.axis] for part in parts)
-        words.concatenate(parts, hand.axis, out=ys[0].reshape(tuple(shape)))
-        return ys
-
-    def write(xs: Sequence[Any], ys: Sequence[Any]) -> Any:
-        assert isinstance(hand, (Permute, Cut))
-        for y, view in zip(ys, _views(hand, xs[0], words.permute), strict=True):
-            words.write(y.reshape(view.shape), view)
-        return ys
-
-    def stack(xs: Sequence[Any], ys: Sequence[Any]) -> Any:
-        assert isinstance(hand, Stack)
-        words.stack(xs, hand.axis, out=ys[0])
-        return ys
-
-    def pad(xs: Sequence[Any], ys: Sequence[Any]) -> Any:
-        assert isinstance(hand, Pad)
-        before = (slice(None),) * hand.axis
-        ys[0][(*before, slice(-hand.more))] = xs[0]
-        ys[0][(*before, slice(-hand.more, None))] = 0
-        return ys
-
+    permute, write = words.permute, words.write  # as variables for the same reason
+    concatenate, stack = words.concatenate, words.stack
     match hand:
-        case Join():
+        case Join(parts, axis):
+            sizes = enumerate(zip(*parts, strict=True))
+            joined = tuple(sum(each) if k == axis else each[0] for k, each in sizes)
+
+            def join(xs: Sequence[Any], ys: Sequence[Any]) -> Any:
+                concatenate(_seen(xs, parts), axis, out=ys[0].reshape(joined))
+                return ys
+
             return join
-        case Stack():
-            return stack
-        case Pad():
-            return pad
-        case _:
-            return write
+        case Stack(axis):
+
+            def stacked(xs: Sequence[Any], ys: Sequence[Any]) -> Any:
+                stack(xs, axis, out=ys[0])
+                return ys
+
+            return stacked
+        case Pad(axis, more):
+            before = (slice(None),) * axis
+
+            def padded(xs: Sequence[Any], ys: Sequence[Any]) -> Any:
+                ys[0][(*before, slice(-more))] = xs[0]
+                ys[0][(*before, slice(-more, None))] = 0
+                return ys
+
+            return padded
+        case Permute() | Cut():
+
+            def written(xs: Sequence[Any], ys: Sequence[Any]) -> Any:
+                for y, view in zip(ys, _views(hand, xs[0], permute), strict=True):
+                    write(y.reshape(view.shape), view)
+                return ys
+
+            return written
 
 
 def eager_calls(case: Case, xs: Sequence[Any], ys: Sequence[Any], words: Words) -> dict[str, Call]:
