@@ -9,7 +9,7 @@ import pytest
 
 from bench.record import Results, load, save
 from tests.bench.made import HERE, MB, results, row
-from xlayout.bench.tables import peaks_table, size_text, times_table
+from xlayout.bench.tables import peaks_table, times_table
 
 ROWS = [
     row(xlayout_fresh=(2.1, 0.05), eager_fresh=8.0, peaks={"xlayout fresh": 1.0}),
@@ -95,8 +95,3 @@ def test_the_table_of_memory_holds_the_worst() -> None:
     assert peaks_table("memory", ROWS[1:]) is None
     more = row(dtype="uint8", xlayout_fresh=2.0, peaks={"xlayout fresh": 1.5})
     assert "1.50" in str(peaks_table("memory", [ROWS[0], more]))
-
-
-@pytest.mark.parametrize(("size", "text"), [(1024, "1 KB"), (4 * MB, "4 MB")])
-def test_sizes_are_told_short(size: int, text: str) -> None:
-    assert size_text(size) == text

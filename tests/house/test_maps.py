@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.house.tree import ROOT
+
 MAPPED = [
     "xlayout/algebra", "xlayout/bench", "xlayout/lower", "xlayout/port", "xlayout/port/formats",
     "xlayout/shard", "xlayout/tp", "xlayout/torch/parallel", "xlayout/torch/tiled",
