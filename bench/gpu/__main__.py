@@ -8,7 +8,7 @@ where pytest is installed. Whatever is known is recorded after every part. The e
 
     0: if everything holds
     1: if a promise is broken, an answer is wrong, or torch does not start
-    2: if the command line names something that does not exist; nothing was run
+    2: if the command line names what does not exist, or a file of something else; nothing was run
     3: if torch sees no accelerator: only what a CPU can answer was asked, recorded only with --out
     4: if nothing is broken, but parts were left out for lack of time or of JAX
 
