@@ -81,10 +81,11 @@ def compile_native(built: Path) -> Path | None:
     try:
         if mode == "off":
             raise OSError("switched off by XLAYOUT_NATIVE=off")
+        headers = ffi()
         try:
-            subprocess.run(command(new, ffi()), check=True)
+            subprocess.run(command(new, headers), check=True)
         except subprocess.CalledProcessError:
-            if not ffi():
+            if not headers:
                 raise
             print("xlayout_native: once more, without XLA's headers", file=sys.stderr)
             subprocess.run(command(new, []), check=True)
