@@ -195,7 +195,6 @@ def _check(calls: Mapping[str, Call], held: Contest, wanted: NDArray[np.uint8], 
             raise AssertionError(f"{', '.join(key[:3])}, {wrong}")
         for part in held.seen(made):
             if part.flags.writeable:  # JAX's are not
-                part.fill(
-                    0
-                )  # an allocator may hand out the same memory again, with this answer in it
+                # Or an allocator may hand out the same memory again, with this answer in it.
+                part.fill(0)
         del made
