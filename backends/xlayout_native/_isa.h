@@ -9,7 +9,7 @@ typedef enum {
     SPLICED_BYTES, /* the same with AVX512_VBMI, in fewer steps */
     /* The same at edges, where no other square completes a line; a part of it is stored through the caches: */
     START,    /* what lies in the line that it begins in, and all is carried, */
-    END,      /* what lies in the line that it ends in, and all before is spliced, */
+    END,      /* what lies in the line that it ends in, and all before that is spliced, */
     REST,     /* or only what Block says is left */
 } Store;
 

@@ -64,18 +64,17 @@ static inline bool step(Spot *s, const Tile *t)
     return s->band < t->box.rows;
 }
 
-/* How the square that begins at row r is stored. `row` is where it would if it did not overlap its neighbour at the
- * end. */
+/* How the square that begins at row r is stored; `row` is where it would if it did not overlap its neighbour at the end.
+ * A spliced tile has rows for several squares, so that none is at both ends. */
 static inline Store store_at(const Tile *t, int64_t r, int64_t row)
 {
     const int64_t side = LINE / t->box.width;
     if (t->store == CACHED) return CACHED;
     if (r < row) return REST;
     if (t->store == STREAMED) return STREAMED;
+    if (!r) return t->first ? START : CARRIED;
     const bool whole = !t->last && t->box.rows % side == 0; /* then the next tile completes the last line */
-    const bool end = !whole && r + 2 * side > t->box.rows;
-    if (r) return end ? END : SPLICED;
-    return end ? CACHED : t->first ? START : CARRIED;
+    return !whole && r + 2 * side > t->box.rows ? END : SPLICED;
 }
 
 /* log2 of how many squares lie side by side in a group, whose lines of a row are prefetched together. */
